@@ -1,0 +1,75 @@
+"""Decision files: question, options, gates, objective and the rule that turns evidence into a verdict."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from adrbench.config.models import Name, Section, Text
+
+
+class Option(Section):
+    """One option of a decision, and the arm that measures it."""
+
+    name: str = Field(description="name in the ADR's status line")
+    title: Text
+    arms: list[Name] = Field(min_length=1, description="arms that can measure it; the first that the platform has is used")
+    stretch: bool = Field(False, description="a stretch option: it may win only where the others fail")
+
+
+class Gate(Section):
+    """One criterion that an option must meet."""
+
+    id: str = Field(description="number of the gate in the team's documents, such as G01")
+    title: Text
+    metric: Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "accuracy_delta", "completion"] = Field(
+        description="latencies by percentile; `accuracy_delta`: baseline minus arm in points; `completion`: fraction"
+    )
+    percentile: Literal[50, 90, 99] | None = Field(None, description="for latencies")
+    limit: float = Field(description="ratio to the baseline for latencies, points for Δ, fraction for completion")
+
+    @model_validator(mode="after")
+    def _percentile_fits(self) -> Gate:
+        if self.metric.endswith("_ms") != (self.percentile is not None):
+            raise ValueError(f"gate {self.id}: `percentile` is needed for a latency and only there")
+        return self
+
+
+class Objective(Section):
+    """What the winner is best at, among the options that pass all gates."""
+
+    metric: Literal["output_tokens_per_s", "total_tokens_per_s", "goodput", "kv_pool_tokens"]
+    minimum_gain: float = Field(ge=0, description="least gain over the baseline worth a switch, as a fraction")
+
+
+class Resolution(Section):
+    """A contradiction of the team's rules and how this file resolves it."""
+
+    id: str
+    text: Text
+
+
+class Decision(Section):
+    """One ADR."""
+
+    id: Name
+    number: str
+    title: Text
+    question: Text
+    policy: dict[str, Name] = Field(description="policy the winner must meet: `default`, and by platform name")
+    options: list[Option] = Field(min_length=2)
+    gates: list[Gate]
+    objective: Objective
+    confidence: float = Field(0.95, gt=0.5, lt=1)
+    delta: Text = Field(description="how the accuracy difference is defined, printed in the ADR")
+    resolutions: list[Resolution] = []
+
+    @model_validator(mode="after")
+    def _has_default_policy(self) -> Decision:
+        if "default" not in self.policy:
+            raise ValueError("policy: the key `default` is needed")
+        return self
+
+    def policy_for(self, platform: str) -> str:
+        return self.policy.get(platform, self.policy["default"])

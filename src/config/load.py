@@ -1,0 +1,243 @@
+"""Load and validate a configuration: each error names file, key, value and remedy, before any job runs."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from adrbench.config import policy as policies
+from adrbench.config.decision import Decision
+from adrbench.config.models import Arm, Main, Platform, Policy
+from adrbench.paths import ROOT
+from adrbench.serve.dtypes import kv_cache_dtypes
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class ConfigError(ValueError):
+    """A configuration is refused; the text names file, key, value and what is allowed."""
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML in which a key given twice is an error: the second would silently win otherwise."""
+
+
+def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path) -> Any:
+    """One YAML file.
+
+    Raises:
+        ConfigError: missing, not YAML, or a key given twice, with line and column.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
+    except FileNotFoundError:
+        beside = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        raise ConfigError(f"{path}: no such file" + (f"; there are {', '.join(beside)}" if beside else "")) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _where(loc: tuple[int | str, ...], data: Any) -> str:
+    """A location as a reader would write it: list items by their name where they have one."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            item = data[part] if isinstance(data, list) and part < len(data) else None
+            name = item.get("name") or item.get("id") if isinstance(item, dict) else None
+            text += f"[{name or part}]"
+            data = item
+        else:
+            text += f".{part}" if text else part
+            data = data.get(part) if isinstance(data, dict) else None
+    return text or "(whole file)"
+
+
+def _allowed_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Keys that the section around a location knows."""
+    current: Any = model
+    for part in loc[:-1]:
+        if isinstance(part, str) and hasattr(current, "model_fields") and part in current.model_fields:
+            annotation = current.model_fields[part].annotation
+            inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if hasattr(a, "model_fields")]
+            current = inner[0] if inner else annotation
+    return list(getattr(current, "model_fields", {}))
+
+
+def _explain(path: str, data: Any, model: type[BaseModel], error: ValidationError) -> str:
+    lines = []
+    for issue in error.errors():
+        loc = issue["loc"]
+        where = _where(loc, data)
+        if issue["type"] == "extra_forbidden":
+            keys = _allowed_keys(model, loc)
+            near = difflib.get_close_matches(str(loc[-1]), keys, 1)
+            hint = f"; did you mean `{near[0]}`?" if near else f"; allowed are {', '.join(keys)}"
+            lines.append(f"{path}: {where}: unknown key (value {issue['input']!r}){hint}")
+        elif issue["type"] == "missing":
+            lines.append(f"{path}: {where}: this key is needed")
+        else:
+            message = issue["msg"].removeprefix("Value error, ")
+            value = "" if isinstance(issue["input"], (dict, list)) else f"{issue['input']!r} is not valid; "
+            lines.append(f"{path}: {where}: {value}{message}")
+    return "\n".join(lines)
+
+
+def parse(model: type[M], data: Any, path: str) -> M:
+    """Validate ``data`` as ``model``.
+
+    Raises:
+        ConfigError: one line per problem.
+    """
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a mapping of keys is needed, found {type(data).__name__}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explain(path, data, model, error)) from None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A validated configuration: the main file, the platform, all policies, the decisions to render."""
+
+    main: Main
+    platform: Platform
+    policies: dict[str, Policy]
+    decisions: dict[str, Decision]
+    sources: dict[str, str]
+
+    def serving_arms(self) -> list[Arm]:
+        """Arms that are expected to start."""
+        return [arm for arm in self.platform.arms if arm.expect_failure is None]
+
+    def rounds(self, arm: Arm) -> range:
+        """Round numbers of an arm, from 1."""
+        serve = self.platform.serve
+        more = serve.baseline_rounds if arm.baseline and serve.baseline_rounds else serve.rounds
+        return range(1, max(more, serve.rounds) + 1)
+
+    def python(self, role: str) -> str:
+        """Absolute path of the interpreter for ``serve`` or ``eval``."""
+        return absolute(getattr(self.platform, role).python)
+
+    def violations(self, arm: Arm, policy: str) -> list[policies.Violation]:
+        return policies.violations(self.policies[policy], self.platform, arm)
+
+
+def absolute(path: str) -> str:
+    """A path of the configuration: absolute or a bare program name as it is, else below the project folder."""
+    if "/" not in path:
+        return path
+    return path if Path(path).is_absolute() else str(ROOT / path)
+
+
+def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
+    """Problems of one expanded arm."""
+    where, problems, platform = f"{file}: arms[{arm.name}]", [], run.platform
+    if not arm.outside_policy:
+        problems += [
+            f"{where}: {broken.where} is forbidden by policy `{platform.policy}` ({broken.rule}): {broken.reason_en}; remove it, "
+            "or set `outside_policy: true` to measure an arm that cannot win"
+            for broken in run.violations(arm, platform.policy)
+        ]
+    known = kv_cache_dtypes(run.python("serve"), platform.serve.vllm_version)
+    if known and arm.kv_cache_dtype not in known and arm.expect_failure is None:
+        problems.append(
+            f"{where}.kv_cache_dtype: {arm.kv_cache_dtype!r} does not exist in vLLM {platform.serve.vllm_version}; "
+            f"allowed are {', '.join(known)}"
+        )
+    if arm.plugin and arm.plugin.mechanism == "L3" and not arm.plugin.backend:
+        problems.append(f"{where}.plugin.backend: L3 needs the backend to override, such as CPU_ATTN or CUSTOM")
+    if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
+        problems.append(f"{where}.plugin.priority: L2 needs the backends to try first")
+    if arm.expect_failure is not None:
+        try:
+            re.compile(arm.expect_failure)
+        except re.error as error:
+            problems.append(f"{where}.expect_failure: {arm.expect_failure!r} is not a regular expression ({error})")
+    return problems
+
+
+def context_limit(args: list[str]) -> int | None:
+    """Value of ``--max-model-len`` in an argv, in tokens; None when it is not given."""
+    for setting in policies.settings(args):
+        if setting.path == ("max-model-len",) and setting.value.isdigit():
+            return int(setting.value)
+    return None
+
+
+def _check_lengths(platform: Platform, file: str) -> list[str]:
+    limit = context_limit(platform.serve.args)
+    if limit is None:
+        return []
+    problems = [
+        f"{file}: tiers[{tier.name}]: {tier.input_tokens[1]} + {tier.output_tokens} tokens exceed --max-model-len {limit} of serve.args"
+        for tier in platform.tiers
+        if tier.input_tokens[1] + tier.output_tokens > limit
+    ]
+    return problems + [
+        f"{file}: eval.tasks[{task.name}]: {task.length_tokens} + {task.max_new_tokens} tokens (and a chat template) exceed "
+        f"--max-model-len {limit} of serve.args"
+        for task in platform.eval.tasks
+        if task.length_tokens + task.max_new_tokens + 64 > limit
+    ]
+
+
+def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config.yaml") -> Run:
+    """Validate the main configuration and all that it names.
+
+    Args:
+        values: content of config/config.yaml, as Snakemake merged it with --config.
+
+    Raises:
+        ConfigError: all problems found, one a line.
+    """
+    main = parse(Main, values, source)
+    file = f"{main.platforms}/{main.platform}.yaml"
+    platform = parse(Platform, read_yaml(root / file), file)
+    if platform.name != main.platform:
+        raise ConfigError(f"{file}: name: {platform.name!r} must equal the file's name {main.platform!r}")
+    raw = read_yaml(root / main.policies)
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{main.policies}: a mapping of policy names is needed")
+    named = {name: parse(Policy, content, f"{main.policies}: {name}") for name, content in raw.items()}
+    decisions = {}
+    for adr in main.adrs:
+        path = f"{main.decisions}/{adr}.yaml"
+        decisions[adr] = parse(Decision, read_yaml(root / path), path)
+    sources = {"main": source, "platform": file, "policies": main.policies}
+    run = Run(main, platform, named, decisions, sources)
+    problems = [
+        f"{where}: policy {name!r} is unknown; {main.policies} has {', '.join(named)}"
+        for where, name in [(file, platform.policy)]
+        + [(f"{main.decisions}/{d.id}.yaml", p) for d in decisions.values() for p in d.policy.values()]
+        if name not in named
+    ]
+    if not problems:
+        try:
+            problems = [problem for arm in platform.arms for problem in _check_arm(run, arm, file)]
+        except ValueError as error:
+            problems = [f"{file}: {error}"]
+    problems += _check_lengths(platform, file)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return run

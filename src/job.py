@@ -1,0 +1,147 @@
+"""The frame of every measuring job: one JSON specification in, one evidence file out.
+
+A rule calls ``python -m adrbench.<stage> --spec JSON --output FILE``. The frame turns errors into
+one clear message, records a rejected measurement (so that the report can list it), and makes sure
+that the job ends when the workflow that started it is gone, ``kill -9`` included: Snakemake's shell
+would otherwise leave it running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from adrbench.evidence import now, write_json
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class JobError(RuntimeError):
+    """A measurement is refused. ``reason`` is a short stable word for counting, the text says what to do."""
+
+    def __init__(self, reason: str, text: str):
+        super().__init__(text)
+        self.reason = reason
+
+
+class Interrupted(BaseException):
+    """A signal asked the job to end; BaseException, so that no ``except Exception`` swallows it."""
+
+
+def say(text: str) -> None:
+    """One progress line, with the time, flushed at once so that a log can be followed."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux process control; a no-op elsewhere."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _ancestors(pid: int) -> Iterator[tuple[int, str]]:
+    """(pid, command line) of each ancestor, nearest first."""
+    while pid > 1:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            pid = int(stat.rpartition(")")[2].split()[1])
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (OSError, ValueError, IndexError):
+            return
+        if pid > 1:
+            yield pid, command
+
+
+def _end_with_workflow() -> None:
+    """Send this process SIGTERM when the Snakemake process above it dies."""
+    workflow = next((pid for pid, command in _ancestors(os.getpid()) if "snakemake" in command.split("/")[-1] or " snakemake" in command or "/snakemake" in command), None)
+    watched = workflow or os.getppid()
+    if watched <= 1:
+        return
+    try:
+        handle = os.pidfd_open(watched)
+    except (OSError, AttributeError):
+        return
+
+    def wait() -> None:
+        select.select([handle], [], [])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="workflow-watch", daemon=True).start()
+
+
+def _raise_interrupted(number: int, _frame: Any) -> None:
+    raise Interrupted(signal.Signals(number).name)
+
+
+def _parse(stage: str) -> tuple[dict[str, Any], Path]:
+    parser = argparse.ArgumentParser(prog=f"python -m adrbench.{stage}")
+    parser.add_argument("--spec", required=True, help="the job's specification as JSON, or @FILE")
+    parser.add_argument("--output", required=True, type=Path, help="evidence file to write")
+    arguments = parser.parse_args()
+    text = arguments.spec
+    if text.startswith("@"):
+        text = Path(text[1:]).read_text(encoding="utf-8")
+    return json.loads(text), arguments.output
+
+
+def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: str) -> None:
+    """Record a rejected measurement under ``results/<platform>/rejected/``; never fails the job twice."""
+    platform = str(spec.get("platform", "unknown"))
+    parts = output.parts
+    base = Path(*parts[: parts.index(platform) + 1]) if platform in parts else output.parent
+    record = {
+        "stage": stage,
+        "platform": platform,
+        "output": str(output),
+        "arm": spec.get("arm", {}).get("name") if isinstance(spec.get("arm"), dict) else spec.get("arm"),
+        "round": spec.get("round"),
+        "reason": reason,
+        "message": text[:2000],
+        "at": now(),
+    }
+    try:
+        write_json(base / "rejected" / f"{stage}-{time.time_ns()}.json", record)
+    except OSError as error:
+        print(f"(the rejection could not be recorded: {error})", file=sys.stderr)
+
+
+def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
+    """Run one job and exit: 0 when ``work`` returned, 1 on a refusal or error, 130 when interrupted."""
+    spec, output = _parse(stage)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _raise_interrupted)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _end_with_workflow()
+    try:
+        work(spec, output)
+    except Interrupted as signal_name:
+        print(f"adrbench {stage}: interrupted by {signal_name}; nothing was recorded, a rerun starts this job afresh", file=sys.stderr)
+        sys.exit(130)
+    except JobError as error:
+        _reject(stage, spec, output, error.reason, str(error))
+        print(f"adrbench {stage}: refused ({error.reason}): {error}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        _reject(stage, spec, output, "io", f"{error.strerror}{where}")
+        print(f"adrbench {stage}: {error.strerror or error}{where}; free space or fix permissions, then rerun", file=sys.stderr)
+        sys.exit(1)
+    except Exception as error:
+        traceback.print_exc()
+        _reject(stage, spec, output, "error", f"{type(error).__name__}: {error}")
+        sys.exit(1)
+    sys.exit(0)

@@ -1,0 +1,82 @@
+"""Check a Hugging Face model folder before a server is started on it: a truncated file dies late otherwise."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+from adrbench.evidence import digest_file, digest_text
+from adrbench.job import JobError
+
+# Larger folders are identified by their headers and sizes: hashing 54 GB costs minutes a run.
+FULL_DIGEST_LIMIT_BYTES = 4 << 30
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Header of a safetensors file, checked against the file's size.
+
+    Raises:
+        JobError: ``bad-model``, naming the file: truncated, or not safetensors.
+    """
+    size = path.stat().st_size
+    try:
+        with open(path, "rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            if length > size:
+                raise ValueError(f"its header claims {length} bytes, the file has {size}")
+            header: dict[str, Any] = json.loads(stream.read(length))
+    except (struct.error, ValueError) as error:
+        raise JobError("bad-model", f"{path}: not a safetensors file ({error}); copy it again") from None
+    end = max((t["data_offsets"][1] for name, t in header.items() if name != "__metadata__"), default=0)
+    if size != 8 + length + end:
+        raise JobError("bad-model", f"{path}: {size} bytes where its header needs {8 + length + end}: truncated; copy it again")
+    return header
+
+
+def check_folder(folder: Path) -> dict[str, Any]:
+    """Check a model folder and identify it.
+
+    Returns:
+        ``architecture``, ``parameters``, ``weight_bytes``, ``digest`` (SHA-256) and ``digest_of``
+        (``files`` or, for large folders, ``headers``), ``chat_template``, ``dummy`` (no weights at all,
+        for ``--load-format dummy``).
+
+    Raises:
+        JobError: ``no-model`` or ``bad-model``, naming the file and what to do.
+    """
+    config_path = folder / "config.json"
+    if not config_path.is_file():
+        raise JobError("no-model", f"{config_path} does not exist; set model.path of the platform file to a Hugging Face folder")
+    try:
+        config = json.loads(config_path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise JobError("bad-model", f"{config_path}: not valid JSON ({error}); copy it again") from None
+    if not (folder / "tokenizer.json").is_file():
+        raise JobError("bad-model", f"{folder}/tokenizer.json does not exist; the folder needs a fast tokenizer")
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        needed = set(json.loads(index.read_text())["weight_map"].values())
+        missing = sorted(needed - {path.name for path in files})
+        if missing:
+            raise JobError("bad-model", f"{folder}: {len(missing)} weight files of the index are missing (first: {missing[0]})")
+    headers = {path.name: read_header(path) for path in files}
+    tensors = [t for header in headers.values() for name, t in header.items() if name != "__metadata__"]
+    weight_bytes = sum(t["data_offsets"][1] - t["data_offsets"][0] for t in tensors)
+    identity = {path.name: [path.stat().st_size, headers[path.name]] for path in files}
+    whole = weight_bytes <= FULL_DIGEST_LIMIT_BYTES
+    contents = {p.name: digest_file(p) for p in [config_path, folder / "tokenizer.json", *(files if whole else [])]}
+    template = folder / "tokenizer_config.json"
+    return {
+        "architecture": (config.get("architectures") or ["unknown"])[0],
+        "parameters": sum(math.prod(t["shape"]) for t in tensors),
+        "weight_bytes": weight_bytes,
+        "digest": digest_text(json.dumps([contents, None if whole else identity], sort_keys=True)),
+        "digest_of": "files" if whole else "headers",
+        "chat_template": template.is_file() and "chat_template" in template.read_text(encoding="utf-8"),
+        "quantised": "quantization_config" in config,
+        "dummy": not files,
+    }

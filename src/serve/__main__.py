@@ -1,0 +1,114 @@
+"""Serve one arm for one round and measure all tiers on it.
+
+    python -m adrbench.serve --spec JSON --output results/<platform>/serve/<arm>/r<round>/<tier>.json
+
+``--output`` names the first tier's evidence; the others lie beside it. Specification: ``platform``,
+``arm``, ``round``, ``server`` (spec.py), ``serve`` (endpoint, warm-up, seed, goodput, time limits),
+``tiers``, ``policy``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from adrbench import evidence
+from adrbench.device.telemetry import Sampler
+from adrbench.evidence import Evidence, now
+from adrbench.job import JobError, run, say
+from adrbench.serve import bench
+from adrbench.serve.prompts import write_prompts
+from adrbench.serve.server import Server, serving
+
+
+def _plan(spec: dict[str, Any], server: Server, folders: dict[str, Path]) -> dict[str, Any]:
+    runs = []
+    for tier in spec["tiers"]:
+        folder = folders[tier["name"]]
+        argv = bench.bench_argv(
+            tier, spec["serve"], server.base_url, spec["server"]["model"], folder / "prompts.jsonl", folder / "bench.json"
+        )
+        runs.append(
+            {"name": tier["name"], "argv": argv, "before": str(folder / "before.prom"), "after": str(folder / "after.prom")}
+        )
+    return {
+        "metrics_url": server.base_url + "/metrics",
+        "runs": runs,
+        "string_content": spec["serve"]["endpoint"] == "chat",
+    }
+
+
+def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> dict[str, Any]:
+    return {
+        "arm": spec["arm"],
+        "tier": tier,
+        "server": spec["server"],
+        "serve": spec["serve"],
+        "policy": spec["policy"],
+        "content": "string",
+        "prompts_sha256": prompts_digest,
+        "model_digest": spec.get("model_digest"),
+    }
+
+
+def work(spec: dict[str, Any], output: Path) -> None:
+    """Measure every tier of one arm on one fresh server; evidence is written only when all are complete."""
+    round_folder, began = output.parent, now()
+    paths = {tier["name"]: round_folder / f"{tier['name']}.json" for tier in spec["tiers"]}
+    folders = {name: evidence.raw_folder(path) for name, path in paths.items()}
+    lengths, digests = {}, {}
+    for tier in spec["tiers"]:
+        name = tier["name"]
+        folders[name].mkdir(parents=True, exist_ok=True)
+        for stale in ("bench.json", "before.prom", "after.prom"):
+            (folders[name] / stale).unlink(missing_ok=True)
+        prompts = folders[name] / "prompts.jsonl"
+        lengths[name], digests[name] = write_prompts(Path(spec["server"]["model"]), tier, spec["serve"]["seed"], prompts)
+
+    log = round_folder / "server" / "client.log"
+    log.unlink(missing_ok=True)
+    with serving(spec["server"], round_folder / "server") as server:
+        plan = round_folder / "server" / "plan.json"
+        plan.write_text(json.dumps(_plan(spec, server, folders), indent=1))
+        say(f"loading tiers {', '.join(paths)}; log {log}")
+        argv = [spec["server"]["python"], "-m", "adrbench.serve.loadgen", str(plan)]
+        with Sampler(spec["device_kind"]) as sampler:
+            code = server.run_client(argv, log, spec["serve"]["client_timeout_s"] * len(paths))
+        telemetry = sampler.summary()
+        resolved, start_s = server.resolved, server.start_s
+        if code != 0:
+            raise JobError("client-failed", f"vllm bench serve ended with code {code}; {log} ends:\n{_tail(log)}")
+
+    documents = {}
+    for tier in spec["tiers"]:
+        name = tier["name"]
+        before, after = ((folders[name] / f"{which}.prom").read_text() for which in ("before", "after"))
+        result = bench.read_result(folders[name] / "bench.json", log)
+        measured = bench.measure(tier, lengths[name], result, before, after)
+        bench.check_cache(tier, measured, resolved["prefix_caching"])
+        documents[name] = Evidence(
+            stage="serve",
+            platform=spec["platform"],
+            arm=spec["arm"]["name"],
+            round=spec["round"],
+            tier=name,
+            asked=_asked(spec, tier, digests[name]),
+            resolved=resolved,
+            measured=measured | {"start_s": start_s, "telemetry": telemetry},
+            files=evidence.digest_raw(paths[name], ["bench.json", "prompts.jsonl", "before.prom", "after.prom"]),
+            started_at=began,
+            finished_at=now(),
+        )
+    for name, document in documents.items():
+        evidence.write(paths[name], document)
+        tokens_per_s = document.measured["output_tokens_per_s"]
+        say(f"{name}: {tokens_per_s:.1f} output tok/s, TTFT p50 {document.measured['ttft_ms']['p50']:.0f} ms")
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(line[:300] for line in log.read_text(errors="replace").splitlines()[-10:])
+
+
+if __name__ == "__main__":
+    run("serve", work)

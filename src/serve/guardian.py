@@ -1,0 +1,112 @@
+"""A supervisor that outlives its job by just long enough to leave nothing behind.
+
+    python -m adrbench.serve.guardian --grace 15 -- COMMAND...
+
+runs COMMAND in a session of its own and ends it, with every descendant, when standard input
+closes. The job holds the other end of that pipe, so *any* end of the job (return, exception,
+signal, ``kill -9``) closes it. The guardian is a child subreaper: a vLLM EngineCore whose API
+server was killed is re-parented here instead of to init, and so is always found.
+
+The exit code is the command's (128 + signal number where a signal ended it). Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids below ``root``, children before grandchildren, from /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, queue = [], [root]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def _signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def _reap() -> None:
+    """Collect every zombie that was re-parented here."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def end_tree(root: int, leader: int | None, grace_s: float) -> None:
+    """End all descendants of ``root``: TERM to ``leader`` (the server's main process, which knows how
+    to stop its own workers), up to ``grace_s`` for all to go, then TERM and KILL for what is left."""
+    if leader is not None:
+        _signal_all([leader], signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        while leader in descendants(root) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    _signal_all(descendants(root), signal.SIGTERM)
+    deadline = time.monotonic() + 2
+    while descendants(root) and time.monotonic() < deadline:
+        _reap()
+        time.sleep(0.05)
+    while left := descendants(root):
+        _signal_all(left, signal.SIGKILL)
+        _reap()
+        time.sleep(0.05)
+
+
+def guard(command: list[str], grace_s: float) -> int:
+    """Run ``command`` until it ends or standard input closes; then make sure that nothing is left."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # Ctrl-C reaches the job, which closes the pipe: the one way in which this process is told to end.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    told = {"end": False}
+    signal.signal(signal.SIGTERM, lambda *_: told.update(end=True))
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    while child.poll() is None and not told["end"]:
+        ready, _, _ = select.select([0], [], [], 0.2)
+        if ready and not os.read(0, 4096):
+            break
+    ended_by_itself = child.poll() is not None
+    end_tree(os.getpid(), None if ended_by_itself else child.pid, grace_s)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m adrbench.serve.guardian")
+    parser.add_argument("--grace", type=float, default=15.0, help="seconds for the command to end by itself after TERM")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    sys.exit(guard(command, arguments.grace))
+
+
+if __name__ == "__main__":
+    main()

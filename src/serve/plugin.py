@@ -1,0 +1,76 @@
+"""The project's one ``vllm.general_plugins`` entry point: every extension of vLLM goes through here.
+
+vLLM calls ``register`` in each of its processes, the engine's included, before it chooses a backend,
+so no file of vLLM is edited and an image update overwrites nothing. Without ADRBENCH_PLUGIN in the
+environment it does nothing. ADRBENCH_PLUGIN is JSON: ``{"mechanism": "L2" | "L3", ..., "report": FILE}``.
+
+L2  ``{"priority": ["ROCM_AITER_FA", ...]}``: these backends are tried first by
+    ``_get_backend_priorities`` of vllm/platforms/rocm.py (validation still decides).
+L3  ``{"backend": "CPU_ATTN" | "CUSTOM" | ..., "base": enum member to subclass}``: ``register_backend``
+    with a subclass of ours (vllm/v1/attention/backends/registry.py).
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from typing import Any
+
+VARIABLE = "ADRBENCH_PLUGIN"
+
+
+def settings() -> dict[str, Any]:
+    """The plugin's settings, empty when this server runs without it."""
+    return dict(json.loads(os.environ.get(VARIABLE, "{}")))
+
+
+def report(**facts: Any) -> None:
+    """Append one line to the report file: proof, from inside the process, of what was active there."""
+    path = settings().get("report")
+    if not path:
+        return
+    line = {"process": multiprocessing.current_process().name, "pid": os.getpid(), **facts}
+    with open(path, "a") as stream:
+        stream.write(json.dumps(line) + "\n")
+
+
+def register() -> None:
+    """Entry point: activate the mechanism that ADRBENCH_PLUGIN asks for.
+
+    Raises:
+        ValueError: an unknown mechanism, so that the server does not start unchanged.
+    """
+    wanted = settings()
+    mechanism = wanted.get("mechanism")
+    if mechanism is None:
+        return
+    if mechanism == "L2":
+        _prefer(wanted["priority"])
+    elif mechanism == "L3":
+        _override(wanted["backend"])
+    else:
+        raise ValueError(f"{VARIABLE}: mechanism {mechanism!r} is unknown; allowed are 'L2' and 'L3'")
+
+
+def _prefer(names: list[str]) -> None:
+    """L2: put backends first in the ROCm platform's list of candidates."""
+    from vllm.platforms import rocm
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    original = rocm._get_backend_priorities
+    preferred = [AttentionBackendEnum[name] for name in names]
+
+    def priorities(*args: Any, **kwargs: Any) -> list[Any]:
+        found = original(*args, **kwargs)
+        report(mechanism="L2", engine=True, priority=names)
+        return preferred + [backend for backend in found if backend not in preferred]
+
+    rocm._get_backend_priorities = priorities
+
+
+def _override(name: str) -> None:
+    """L3: let a subclass of ours stand for backend ``name``."""
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+    register_backend(AttentionBackendEnum[name], "adrbench.serve.override.OverrideBackend")

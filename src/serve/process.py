@@ -1,0 +1,134 @@
+"""Start a command under a guardian, and stop it: the only way in which a job starts anything long-lived."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from adrbench.job import JobError
+from adrbench.paths import PYTHONPATH
+
+
+def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    """This process's environment for a child: without hidden vLLM settings or proxies, with our code.
+
+    A ``VLLM_*`` variable exported in somebody's shell would change an arm without a trace in its
+    evidence, so only declared ones (``extra``) reach the child. ``PYTHONPATH`` gains the project.
+    """
+    dropped = ("VLLM_", "OPENAI_", "ADRBENCH_", "HF_TOKEN", "HUGGING_FACE")
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(dropped) and not key.lower().endswith("_proxy")
+    }
+    inherited = environment.get("PYTHONPATH", "")
+    parts = [str(PYTHONPATH)] + [part for part in inherited.split(":") if part and part != str(PYTHONPATH)]
+    environment["PYTHONPATH"] = ":".join(parts)
+    environment.update(extra or {})
+    return environment
+
+
+class Guarded:
+    """A command running under a guardian; ``stop`` returns once nothing of it is left."""
+
+    def __init__(
+        self, argv: list[str], log: Path, environment: dict[str, str], grace_s: float = 15.0, cwd: Path | None = None
+    ):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        self.grace_s = grace_s
+        guardian = [sys.executable, "-m", "adrbench.serve.guardian", "--grace", str(grace_s), "--", *argv]
+        environment = environment | {"PYTHONUNBUFFERED": "1"}
+        with open(log, "ab") as stream:
+            self._process = subprocess.Popen(
+                guardian,
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id of the guardian: every process of the command is its descendant."""
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The command's exit code, or None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the command to end by itself.
+
+        Raises:
+            subprocess.TimeoutExpired: it is still running after ``timeout_s``.
+        """
+        return self._process.wait(timeout_s)
+
+    def stop(self) -> int:
+        """Close the pipe, which makes the guardian end the whole tree, and wait for it."""
+        if self._process.stdin:
+            try:
+                self._process.stdin.close()
+            except BrokenPipeError:
+                pass
+        try:
+            return self._process.wait(self.grace_s + 10)
+        except subprocess.TimeoutExpired:
+            # As this job is a subreaper too, what a killed guardian leaves lands here.
+            from adrbench.serve.guardian import end_tree
+
+            end_tree(self._process.pid, None, 0)
+            self._process.kill()
+            return self._process.wait()
+
+    def tail(self, lines: int = 12) -> str:
+        """The last lines of the log, for an error message."""
+        try:
+            text = self.log.read_bytes()[-16384:].decode(errors="replace")
+        except OSError:
+            return "(no log)"
+        return "\n".join(line[:300] for line in text.splitlines()[-lines:])
+
+
+def run_guarded(
+    argv: list[str],
+    log: Path,
+    environment: dict[str, str],
+    timeout_s: float,
+    alive: list[Guarded] | None = None,
+    cwd: Path | None = None,
+) -> int:
+    """Run one client command to its end under a guardian and return its exit code.
+
+    Args:
+        alive: servers that must stay up meanwhile; the client is ended when one of them dies.
+
+    Raises:
+        JobError: ``client-timeout`` after ``timeout_s`` seconds, ``server-died`` when a server ended.
+    """
+    client = Guarded(argv, log, environment, grace_s=3.0, cwd=cwd)
+    deadline = time.monotonic() + timeout_s
+    try:
+        while (code := client.poll()) is None:
+            for server in alive or []:
+                if server.poll() is not None:
+                    raise JobError(
+                        "server-died",
+                        f"the server exited with code {server.poll()} while {Path(argv[0]).name} was running; "
+                        f"its log {server.log} ends:\n{server.tail()}",
+                    )
+            if time.monotonic() > deadline:
+                raise JobError(
+                    "client-timeout",
+                    f"{' '.join(argv[:4])} ... was still running after {timeout_s:.0f} s; its log is {log}",
+                )
+            time.sleep(0.1)
+        return code
+    finally:
+        client.stop()

@@ -1,0 +1,110 @@
+"""Read back what vLLM resolved: a flag is a wish, and on some platforms an ignored one.
+
+On CPU, for one, vLLM takes any ``--attention-backend`` and runs CPU_ATTN. Values come from the
+labels of ``vllm:cache_config_info`` in /metrics, from /version, and (the backend, which no endpoint
+tells) from the server's log.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from adrbench.job import JobError
+from adrbench.serve.spec import ServerSpec
+
+# One pattern per wording met: explicit choice, automatic choice (platforms/rocm.py, platforms/cuda.py),
+# the selector's layout line (attention/selector.py), which names the backend on every platform.
+BACKEND_LINES = (
+    re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) attention backend"),
+    re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) backend\."),
+    re.compile(r"KV cache layout for ([A-Z][A-Z0-9_]+) backend"),
+)
+POOL_LINE = re.compile(r"KV cache size: ([\d,]+) tokens")
+CONCURRENCY_LINE = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+WEIGHTS_LINE = re.compile(r"Model loading took ([\d.]+) GiB")
+HYBRID_BLOCK_LINE = re.compile(r"Setting attention block size to (\d+) tokens")
+
+
+def metric_labels(metrics: str, name: str) -> dict[str, str]:
+    """Labels of the first sample of a Prometheus metric; empty when there is none."""
+    match = re.search(rf"^{re.escape(name)}\{{(.*)\}} ", metrics, re.MULTILINE)
+    return dict(re.findall(r'(\w+)="([^"]*)"', match.group(1))) if match else {}
+
+
+def metric_sum(metrics: str, name: str) -> float | None:
+    """Sum over all label sets of a counter, gauge or ``_sum``/``_count`` series; None when absent."""
+    values = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? ([-+\d.eE]+)$", metrics, re.MULTILINE)
+    return sum(map(float, values)) if values else None
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(float(text)) if text not in (None, "", "None") else None
+    except ValueError:
+        return None
+
+
+def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, Any]:
+    """Resolved settings of a running server; a value that vLLM does not tell is None, never guessed.
+
+    ``kv_pool_tokens`` counts tokens that the KV pool holds, ``block_size`` tokens per block.
+    """
+    log = (folder / "server.log").read_text(errors="replace")
+    labels = metric_labels(metrics, "vllm:cache_config_info")
+    backends = [match.group(1) for pattern in BACKEND_LINES for match in pattern.finditer(log)]
+    pool, concurrency = POOL_LINE.search(log), CONCURRENCY_LINE.search(log)
+    weights, hybrid = WEIGHTS_LINE.search(log), HYBRID_BLOCK_LINE.search(log)
+    return {
+        "vllm_version": version,
+        "attention_backend": backends[-1] if backends else None,
+        "kv_cache_dtype": labels.get("cache_dtype"),
+        "block_size": _integer(labels.get("block_size")),
+        "num_gpu_blocks": _integer(labels.get("num_gpu_blocks")),
+        "prefix_caching": labels.get("enable_prefix_caching"),
+        "kv_pool_tokens": _integer(pool.group(1).replace(",", "")) if pool else None,
+        "max_concurrency": float(concurrency.group(2)) if concurrency else None,
+        "max_concurrency_tokens": _integer(concurrency.group(1).replace(",", "")) if concurrency else None,
+        "weights_gib": float(weights.group(1)) if weights else None,
+        "hybrid_block_size": int(hybrid.group(1)) if hybrid else None,
+        "ignored_backend_flag": bool(re.search(r"Cannot use \S+ backend on CPU", log)),
+        "plugin": read_plugin_report(folder / "plugin.jsonl"),
+    }
+
+
+def read_plugin_report(path: Path) -> list[dict[str, Any]]:
+    """What our plugin reported from each process in which it was loaded; empty without a plugin."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+
+
+def check_resolved(spec: ServerSpec, resolved: dict[str, Any]) -> None:
+    """Compare resolved settings with what the arm expects.
+
+    Raises:
+        JobError: ``resolved-differs``, naming the setting, what was expected and what vLLM runs.
+    """
+    expected = spec.expect.model_dump(exclude={"plugin", "vllm_version"})
+    for key, wanted in expected.items():
+        if wanted is not None and str(resolved.get(key)) != str(wanted):
+            raise JobError(
+                "resolved-differs",
+                f"{key}: the arm expects {wanted!r}, vLLM resolved {resolved.get(key)!r}; measuring it under the "
+                "arm's name would be wrong. Change the arm's `expect` or its flags in the platform file",
+            )
+    version = spec.expect.vllm_version
+    if version and (resolved["vllm_version"] or "").split("+")[0] != version.split("+")[0]:
+        raise JobError(
+            "resolved-differs",
+            f"serve.vllm_version: {version} is declared in the platform file, {resolved['vllm_version']} is served",
+        )
+    mechanism = spec.expect.plugin
+    if mechanism and not any(report.get("mechanism") == mechanism and report.get("engine") for report in resolved["plugin"]):
+        raise JobError(
+            "plugin-inactive",
+            f"the plugin's {mechanism} was not active in the engine process (reports: {resolved['plugin']}); is "
+            "pythonpath/ on the interpreter's PYTHONPATH and vllm's plugin loading not restricted by VLLM_PLUGINS?",
+        )

@@ -1,0 +1,191 @@
+"""The life of one vLLM server: the only place where ``vllm serve`` is started, checked and stopped.
+
+Contract: loopback only, a free port that nobody else listens on, a random API key that never
+appears in argv, logs or evidence; ready means /health *and* one real completion; resolved settings
+are read back and compared with what was asked; nothing is left behind on any path out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adrbench.job import JobError, say
+from adrbench.serve.ports import check_sole_listener, claim_port
+from adrbench.serve.process import Guarded, job_environment, run_guarded
+from adrbench.serve.resolved import check_resolved, read_resolved
+from adrbench.serve.spec import ServerSpec
+
+SERVED_NAME = "model"
+
+# No telemetry, no hub access: a measurement depends on nothing outside the host.
+OFFLINE = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+}
+
+
+@dataclass
+class Server:
+    """A ready server. ``resolved`` is what vLLM made of the arm's settings (see ``resolved.py``)."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+    model: str
+    folder: Path
+    resolved: dict[str, Any]
+    start_s: float
+    process: Guarded
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def request(self, path: str, body: dict[str, Any] | None = None, timeout_s: float = 60.0) -> Any:
+        """One HTTP request; JSON where the answer is JSON, text otherwise.
+
+        Raises:
+            JobError: ``http`` when the server answers with an error or not at all.
+        """
+        return _request(self.base_url + path, self.api_key, body, timeout_s)
+
+    def metrics(self) -> str:
+        """The Prometheus text of /metrics."""
+        return str(self.request("/metrics"))
+
+    def run_client(
+        self,
+        argv: Sequence[str],
+        log: Path,
+        timeout_s: float,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> int:
+        """Run a client command beside this server, ended on every path out; its exit code.
+
+        The API key reaches it as OPENAI_API_KEY in its environment.
+
+        Raises:
+            JobError: ``client-timeout``, or ``server-died`` when this server ends meanwhile.
+        """
+        environment = job_environment(OFFLINE | {"OPENAI_API_KEY": self.api_key} | (env or {}))
+        return run_guarded(list(argv), log, environment, timeout_s, [self.process], cwd)
+
+
+def _request(url: str, api_key: str, body: dict[str, Any] | None, timeout_s: float) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
+    # An empty ProxyHandler: a proxy in the environment must never see loopback traffic.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(url, data, headers), timeout=timeout_s) as answer:
+            text = answer.read().decode()
+            return json.loads(text) if "json" in answer.headers.get("Content-Type", "") else text
+    except urllib.error.HTTPError as error:
+        detail = error.read().decode(errors="replace")[:500]
+        raise JobError("http", f"{url} answered {error.code}: {detail}") from None
+    except OSError as error:
+        raise JobError("http", f"{url} did not answer: {error}") from None
+
+
+def command(spec: ServerSpec, port: int, extra_args: Sequence[str] = ()) -> list[str]:
+    """The argv of ``vllm serve`` for one arm."""
+    return [
+        spec.python, "-m", "vllm.entrypoints.cli.main", "serve", str(spec.model),
+        "--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME,
+        *spec.args, *extra_args,
+    ]  # fmt: skip
+
+
+def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str, str]:
+    """Environment of the server process: offline, the arm's variables, the plugin's settings, the key."""
+    plugin = {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str(folder / "plugin.jsonl")})} if spec.plugin else {}
+    return job_environment(OFFLINE | spec.env | plugin | {"VLLM_API_KEY": api_key})
+
+
+def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> None:
+    """Wait for /health and one completion; an exit, an error answer or the time limit end the wait."""
+    deadline = time.monotonic() + spec.ready_timeout_s
+    while True:
+        if (code := process.poll()) is not None:
+            raise JobError(
+                "server-start",
+                f"vllm serve exited with code {code} before it was ready; {process.log} ends:\n{process.tail()}",
+            )
+        if time.monotonic() > deadline:
+            raise JobError(
+                "not-ready",
+                f"the server was not ready after {spec.ready_timeout_s:.0f} s (raise serve.ready_timeout_s in the "
+                f"platform file if the model is merely large); {process.log} ends:\n{process.tail()}",
+            )
+        try:
+            _request(url + "/health", api_key, None, 5)
+            break
+        except JobError:
+            time.sleep(0.25)
+    left = max(10.0, deadline - time.monotonic())
+    body = {"model": SERVED_NAME, "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
+    answer = _request(url + "/v1/completions", api_key, body, left)
+    if answer.get("usage", {}).get("completion_tokens", 0) < 1:
+        raise JobError("not-ready", f"the first completion came back empty: {json.dumps(answer)[:300]}")
+
+
+@contextmanager
+def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequence[str] = ()) -> Iterator[Server]:
+    """Start a server for one arm, yield it when it is ready and checked, and end it on every path out.
+
+    Args:
+        spec: the arm as a ``ServerSpec`` or its JSON form.
+        folder: where ``server.log`` and ``server.json`` (argv and environment, without the key) go.
+        extra_args: arguments of one job, such as the profiler's configuration.
+
+    Raises:
+        JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, or
+            ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects.
+    """
+    spec = spec if isinstance(spec, ServerSpec) else ServerSpec.model_validate(spec)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in ("server.log", "plugin.jsonl"):
+        (folder / stale).unlink(missing_ok=True)
+    if not (Path(spec.model) / "config.json").is_file():
+        raise JobError("no-model", f"{spec.model}/config.json does not exist; name a Hugging Face model folder as `model`")
+    port = claim_port(spec.port)
+    api_key = secrets.token_urlsafe(24)
+    argv = command(spec, port, extra_args)
+    environment = server_environment(spec, api_key, folder)
+    declared = {key: environment[key] for key in sorted(OFFLINE | spec.env)}
+    (folder / "server.json").write_text(json.dumps({"argv": argv, "env": declared, "plugin": spec.plugin}, indent=1))
+    os.chmod(folder, 0o755)
+    say(f"starting vllm serve on port {port}; log {folder / 'server.log'}")
+    began = time.monotonic()
+    process = Guarded(argv, folder / "server.log", environment, spec.stop_grace_s)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_ready(spec, url, api_key, process)
+        check_sole_listener(port, process.pid)
+        start_s = time.monotonic() - began
+        metrics = str(_request(url + "/metrics", api_key, None, 30))
+        version = _request(url + "/version", api_key, None, 30).get("version")
+        resolved = read_resolved(folder, metrics, version)
+        check_resolved(spec, resolved)
+        say(f"ready after {start_s:.0f} s: {', '.join(f'{k}={v}' for k, v in resolved.items() if k in _SHOWN)}")
+        yield Server(url, api_key, SERVED_NAME, folder, resolved, start_s, process)
+        if process.poll() is not None:
+            raise JobError("server-died", f"the server ended by itself; {process.log} ends:\n{process.tail()}")
+    finally:
+        process.stop()
+        say("server stopped")
+
+
+_SHOWN = ("vllm_version", "attention_backend", "kv_cache_dtype", "block_size", "kv_pool_tokens")

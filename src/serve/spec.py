@@ -1,0 +1,39 @@
+"""What a job needs to start one arm's server; part of every serving job's specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Expect(BaseModel):
+    """Settings that vLLM must have resolved, or the measurement is of something else. None: any value."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    attention_backend: str | None = None
+    kv_cache_dtype: str | None = None
+    block_size: int | None = None
+    vllm_version: str | None = None
+    plugin: str | None = Field(None, description="mechanism that our plugin must report as active in the engine process")
+
+
+class ServerSpec(BaseModel):
+    """One arm's server.
+
+    ``args`` is the argv after ``vllm serve MODEL``, without host, port, API key and served name,
+    which the job owns. ``plugin`` holds settings of our ``vllm.general_plugins`` entry point.
+    """
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    python: str
+    model: str
+    args: list[str] = []
+    env: dict[str, str] = {}
+    plugin: dict[str, Any] = {}
+    expect: Expect = Expect()
+    port: int | None = None
+    ready_timeout_s: float = 300.0
+    stop_grace_s: float = 20.0
