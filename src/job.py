@@ -40,9 +40,12 @@ class Interrupted(BaseException):
     """A signal asked the job to end; BaseException, so that no ``except Exception`` swallows it."""
 
 
+_label = ""
+
+
 def say(text: str) -> None:
-    """One progress line, with the time, flushed at once so that a log can be followed."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+    """One progress line, with the time and the job's name, flushed at once so that a log can be followed."""
+    print(f"{time.strftime('%H:%M:%S')} {_label}{text}", flush=True)
 
 
 def prctl(option: int, value: int) -> None:
@@ -66,7 +69,14 @@ def _ancestors(pid: int) -> Iterator[tuple[int, str]]:
 
 def _end_with_workflow() -> None:
     """Send this process SIGTERM when the Snakemake process above it dies."""
-    workflow = next((pid for pid, command in _ancestors(os.getpid()) if "snakemake" in command.split("/")[-1] or " snakemake" in command or "/snakemake" in command), None)
+    workflow = next(
+        (
+            pid
+            for pid, command in _ancestors(os.getpid())
+            if "snakemake" in command.split("/")[-1] or " snakemake" in command or "/snakemake" in command
+        ),
+        None,
+    )
     watched = workflow or os.getppid()
     if watched <= 1:
         return
@@ -120,7 +130,11 @@ def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: s
 
 def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     """Run one job and exit: 0 when ``work`` returned, 1 on a refusal or error, 130 when interrupted."""
+    global _label
     spec, output = _parse(stage)
+    arm = spec.get("arm")
+    parts = [stage, spec.get("name") or (arm.get("name") if isinstance(arm, dict) else arm), spec.get("round")]
+    _label = f"[{' '.join(str(part) for part in parts if part)}] "
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _raise_interrupted)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -129,7 +143,10 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     try:
         work(spec, output)
     except Interrupted as signal_name:
-        print(f"adrbench {stage}: interrupted by {signal_name}; nothing was recorded, a rerun starts this job afresh", file=sys.stderr)
+        print(
+            f"adrbench {stage}: interrupted by {signal_name}; nothing was recorded, a rerun starts this job afresh",
+            file=sys.stderr,
+        )
         sys.exit(130)
     except JobError as error:
         _reject(stage, spec, output, error.reason, str(error))
@@ -138,7 +155,10 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _reject(stage, spec, output, "io", f"{error.strerror}{where}")
-        print(f"adrbench {stage}: {error.strerror or error}{where}; free space or fix permissions, then rerun", file=sys.stderr)
+        print(
+            f"adrbench {stage}: {error.strerror or error}{where}; free space or fix permissions, then rerun",
+            file=sys.stderr,
+        )
         sys.exit(1)
     except Exception as error:
         traceback.print_exc()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
-
 from adrbench.config.models import Name, Section, Text
+from pydantic import Field, model_validator
 
 
 class Option(Section):
@@ -14,7 +13,9 @@ class Option(Section):
 
     name: str = Field(description="name in the ADR's status line")
     title: Text
-    arms: list[Name] = Field(min_length=1, description="arms that can measure it; the first that the platform has is used")
+    arms: list[Name] = Field(
+        min_length=1, description="arms that can measure it; the first that the platform has is used"
+    )
     stretch: bool = Field(False, description="a stretch option: it may win only where the others fail")
 
 
@@ -63,7 +64,7 @@ class Decision(Section):
     objective: Objective
     confidence: float = Field(0.95, gt=0.5, lt=1)
     delta: Text = Field(description="how the accuracy difference is defined, printed in the ADR")
-    resolutions: list[Resolution] = []
+    resolutions: list[Resolution] = Field([], description="how contradictions of the rules are resolved")
 
     @model_validator(mode="after")
     def _has_default_policy(self) -> Decision:

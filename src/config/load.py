@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
-
 from adrbench.config import policy as policies
 from adrbench.config.decision import Decision
 from adrbench.config.models import Arm, Main, Platform, Policy
+from adrbench.config.policy import Violation
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
+from pydantic import BaseModel, ValidationError
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -139,7 +139,7 @@ class Run:
         """Absolute path of the interpreter for ``serve`` or ``eval``."""
         return absolute(getattr(self.platform, role).python)
 
-    def violations(self, arm: Arm, policy: str) -> list[policies.Violation]:
+    def violations(self, arm: Arm, policy: str) -> list[Violation]:
         return policies.violations(self.policies[policy], self.platform, arm)
 
 
@@ -155,8 +155,8 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
     where, problems, platform = f"{file}: arms[{arm.name}]", [], run.platform
     if not arm.outside_policy:
         problems += [
-            f"{where}: {broken.where} is forbidden by policy `{platform.policy}` ({broken.rule}): {broken.reason_en}; remove it, "
-            "or set `outside_policy: true` to measure an arm that cannot win"
+            f"{where}: {broken.where} is forbidden by policy `{platform.policy}` ({broken.rule}): "
+            f"{broken.reason_en}; remove it, or set `outside_policy: true` to measure an arm that cannot win"
             for broken in run.violations(arm, platform.policy)
         ]
     known = kv_cache_dtypes(run.python("serve"), platform.serve.vllm_version)
@@ -190,13 +190,14 @@ def _check_lengths(platform: Platform, file: str) -> list[str]:
     if limit is None:
         return []
     problems = [
-        f"{file}: tiers[{tier.name}]: {tier.input_tokens[1]} + {tier.output_tokens} tokens exceed --max-model-len {limit} of serve.args"
+        f"{file}: tiers[{tier.name}]: {tier.input_tokens[1]} + {tier.output_tokens} tokens "
+        f"exceed --max-model-len {limit} of serve.args"
         for tier in platform.tiers
         if tier.input_tokens[1] + tier.output_tokens > limit
     ]
     return problems + [
-        f"{file}: eval.tasks[{task.name}]: {task.length_tokens} + {task.max_new_tokens} tokens (and a chat template) exceed "
-        f"--max-model-len {limit} of serve.args"
+        f"{file}: eval.tasks[{task.name}]: {task.length_tokens} + {task.max_new_tokens} tokens (and a chat "
+        f"template) exceed --max-model-len {limit} of serve.args"
         for task in platform.eval.tasks
         if task.length_tokens + task.max_new_tokens + 64 > limit
     ]

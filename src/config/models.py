@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-
 from adrbench.serve.spec import Expect
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 # Names become folder names, wildcards and table rows: nothing that a shell or a path would read.
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -92,10 +91,13 @@ class Arm(Section):
     plugin: Plugin | None = None
     expect: Expect = Field(Expect(), description="what vLLM must have resolved, or the job fails")
     expect_failure: str | None = Field(
-        None, description="regular expression: the server must refuse to start with this text (such an arm is smoke only)"
+        None,
+        description="regular expression: the server must refuse to start with this text (such an arm is smoke only)",
     )
     scheme: str | None = Field(None, description="row of ADR 0011's table C that this arm measures")
-    outside_policy: bool = Field(False, description="measure it although the platform's policy forbids it; it cannot win")
+    outside_policy: bool = Field(
+        False, description="measure it although the platform's policy forbids it; it cannot win"
+    )
 
 
 class Tier(Section):
@@ -121,7 +123,7 @@ class Serve(Section):
 
     python: str = Field(
         ".envs/serve/bin/python",
-        description="interpreter that has vLLM; name the host's own where an image brings it (nothing is installed into it)",
+        description="interpreter that has vLLM; name the host's own where an image brings it",
     )
     vllm_version: str = Field("0.27.0", description="version that must be served")
     container: str | None = Field(None, description="image for `--sdm apptainer`; its `python` is used")
@@ -168,7 +170,9 @@ class Eval(Section):
     concurrency: int = Field(4, gt=0)
     seed: int = 20260609
     timeout_s: float = Field(3600.0, gt=0, strict=False, description="limit for one OpenCompass run")
-    data: dict[str, str] = Field({}, description="folders of real test sets: `longbench`, `ruler`; empty: our own texts")
+    data: dict[str, str] = Field(
+        {}, description="folders of real test sets: `longbench`, `ruler`; empty: our own texts"
+    )
 
 
 class Workload(Section):
@@ -186,6 +190,24 @@ class Profile(Section):
     arms: list[Name] = Field([], description="arms to profile; empty: the baseline")
     workload: Workload = Workload()
     threads: int | None = Field(None, description="threads of the bandwidth ceiling on CPU; none: as the server uses")
+
+
+class Mechanism(Section):
+    """One way of putting a backend into vLLM (ADR 0011, block A), and how this platform exercises it."""
+
+    name: Literal["L1", "L2", "L3"] = Field(description="L1: flag; L2: backend priority; L3: registered class")
+    attention_backend: str | None = Field(None, description="L1: value of `--attention-backend`")
+    plugin: Plugin | None = None
+    blocked: Text | None = Field(None, description="why the platform cannot exercise it; then nothing is started")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Mechanism:
+        given = [self.attention_backend is not None, self.plugin is not None, self.blocked is not None]
+        if sum(given) != 1:
+            raise ValueError("exactly one of `attention_backend`, `plugin`, `blocked` is needed")
+        if self.plugin and self.plugin.mechanism != self.name:
+            raise ValueError(f"plugin.mechanism is {self.plugin.mechanism}, name is {self.name}")
+        return self
 
 
 class Kernels(Section):
@@ -208,14 +230,20 @@ class Platform(Section):
     serve: Serve
     tiers: list[Tier] = Field(min_length=1)
     arms: list[Arm] = Field(min_length=1)
+    integrate: list[Mechanism] = []
     eval: Eval
     profile: Profile = Profile()
     kernels: Kernels = Kernels()
 
     @model_validator(mode="after")
     def _consistent(self) -> Platform:
-        for what, items in (("arms", self.arms), ("tiers", self.tiers), ("eval.tasks", self.eval.tasks)):
-            names = [item.name for item in items]  # type: ignore[attr-defined]
+        for what, items in (
+            ("arms", self.arms),
+            ("tiers", self.tiers),
+            ("eval.tasks", self.eval.tasks),
+            ("integrate", self.integrate),
+        ):
+            names = [item.name for item in items]
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{what}: the name {twice[0]!r} is used twice; names must differ")

@@ -7,6 +7,7 @@ inside a file given by ``--config``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from adrbench.config.models import Arm, ForbiddenFlag, Platform, Policy
 
 # Short names of vllm/engine/arg_utils.py that stand for a long flag.
@@ -50,10 +50,8 @@ def _plain(name: str) -> str:
 def _from_value(path: tuple[str, ...], value: Any, where: str) -> Iterator[Setting]:
     """A value and, where it is JSON or a mapping, every setting inside it."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        try:
+        with contextlib.suppress(json.JSONDecodeError):
             value = json.loads(value)
-        except json.JSONDecodeError:
-            pass
     if isinstance(value, dict):
         yield Setting(path, json.dumps(value), where)
         for key, inner in value.items():
@@ -108,7 +106,9 @@ def _names(setting: Setting, flag: str) -> bool:
     wanted = _plain(flag)
     if "." in wanted:
         return ".".join(setting.path) == wanted
-    return last == wanted or (len(setting.path) == 1 and len(first) >= SHORTEST_ABBREVIATION and wanted.startswith(first))
+    return last == wanted or (
+        len(setting.path) == 1 and len(first) >= SHORTEST_ABBREVIATION and wanted.startswith(first)
+    )
 
 
 def _forbidden(found: list[tuple[Setting, bool]], rule: ForbiddenFlag) -> Iterator[Violation]:
@@ -130,7 +130,9 @@ def arm_flags(arm: Arm) -> list[str]:
     return flags + arm.args
 
 
-def violations(policy: Policy, platform: Platform, arm: Arm, model_config: dict[str, Any] | None = None) -> list[Violation]:
+def violations(
+    policy: Policy, platform: Platform, arm: Arm, model_config: dict[str, Any] | None = None
+) -> list[Violation]:
     """All rules of a policy that an arm of a platform breaks; empty when it is allowed.
 
     Args:
@@ -147,7 +149,13 @@ def violations(policy: Policy, platform: Platform, arm: Arm, model_config: dict[
     for need in policy.required:
         given = [setting.value for setting, _ in found if _names(setting, need.flag)]
         if not given or any(value != need.value for value in given):
-            broken.append(Violation(f"--{need.flag} {given[-1] if given else '(absent)'}", need.rule, need.reason.en, need.reason.zh))
+            broken.append(
+                Violation(
+                    f"--{need.flag} {given[-1] if given else '(absent)'}", need.rule, need.reason.en, need.reason.zh
+                )
+            )
     if policy.unquantised_model and model_config and "quantization_config" in model_config:
-        broken.append(Violation("config.json: quantization_config", "C03", "the checkpoint is quantised", "权重文件已量化"))
+        broken.append(
+            Violation("config.json: quantization_config", "C03", "the checkpoint is quantised", "权重文件已量化")
+        )
     return broken

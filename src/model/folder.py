@@ -32,7 +32,9 @@ def read_header(path: Path) -> dict[str, Any]:
         raise JobError("bad-model", f"{path}: not a safetensors file ({error}); copy it again") from None
     end = max((t["data_offsets"][1] for name, t in header.items() if name != "__metadata__"), default=0)
     if size != 8 + length + end:
-        raise JobError("bad-model", f"{path}: {size} bytes where its header needs {8 + length + end}: truncated; copy it again")
+        raise JobError(
+            "bad-model", f"{path}: {size} bytes where its header needs {8 + length + end}: truncated; copy it again"
+        )
     return header
 
 
@@ -49,7 +51,9 @@ def check_folder(folder: Path) -> dict[str, Any]:
     """
     config_path = folder / "config.json"
     if not config_path.is_file():
-        raise JobError("no-model", f"{config_path} does not exist; set model.path of the platform file to a Hugging Face folder")
+        raise JobError(
+            "no-model", f"{config_path} does not exist; set model.path of the platform file to a Hugging Face folder"
+        )
     try:
         config = json.loads(config_path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -62,7 +66,9 @@ def check_folder(folder: Path) -> dict[str, Any]:
         needed = set(json.loads(index.read_text())["weight_map"].values())
         missing = sorted(needed - {path.name for path in files})
         if missing:
-            raise JobError("bad-model", f"{folder}: {len(missing)} weight files of the index are missing (first: {missing[0]})")
+            raise JobError(
+                "bad-model", f"{folder}: {len(missing)} weight files of the index are missing (first: {missing[0]})"
+            )
     headers = {path.name: read_header(path) for path in files}
     tensors = [t for header in headers.values() for name, t in header.items() if name != "__metadata__"]
     weight_bytes = sum(t["data_offsets"][1] - t["data_offsets"][0] for t in tensors)

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from adrbench.job import JobError
 from gguf import GGUFReader
 from gguf.quants import dequantize
-
-from adrbench.job import JobError
 
 # GGUF block tensor -> Hugging Face module of modeling_llama.py
 BLOCK_NAMES = {
@@ -130,8 +129,8 @@ def tokenizer_files(kv: dict[str, Any]) -> dict[str, Any]:
     which transformers' GGUF tokenizer does not honour and so gives other token ids.
     """
     tokens, types = kv["tokenizer.ggml.tokens"], kv["tokenizer.ggml.token_type"]
-    names = {k: tokens[kv[f"tokenizer.ggml.{v}_token_id"]] for k, v in
-             {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}.items()}  # fmt: skip
+    kinds = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+    names = {name: tokens[kv[f"tokenizer.ggml.{kind}_token_id"]] for name, kind in kinds.items()}
     added = [_special(tokens[i], i) for i, kind in enumerate(types) if kind == CONTROL_TOKEN]
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
     splitter = [{"type": "Digits", "individual_digits": True}, byte_level | {"add_prefix_space": False}]
@@ -168,7 +167,9 @@ def convert(source: Path, out: Path) -> int:
     kv = {name: field.contents() for name, field in reader.fields.items()}
     found = (kv.get("general.architecture"), kv.get("tokenizer.ggml.model"), kv.get("tokenizer.ggml.pre"))
     if found != ("llama", "gpt2", "smollm"):
-        raise JobError("gguf", f"{source}: architecture, tokenizer and pre-tokenizer are {found}, not llama, gpt2, smollm")
+        raise JobError(
+            "gguf", f"{source}: architecture, tokenizer and pre-tokenizer are {found}, not llama, gpt2, smollm"
+        )
     tensors = read_tensors(reader, kv["llama.attention.head_count"], kv["llama.attention.head_count_kv"])
     out.mkdir(parents=True, exist_ok=True)
     write_safetensors(tensors, out / "model.safetensors")

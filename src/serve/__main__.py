@@ -18,6 +18,7 @@ from adrbench.device.telemetry import Sampler
 from adrbench.evidence import Evidence, now
 from adrbench.job import JobError, run, say
 from adrbench.serve import bench
+from adrbench.serve.answers import greedy_answers
 from adrbench.serve.prompts import write_prompts
 from adrbench.serve.server import Server, serving
 
@@ -27,10 +28,20 @@ def _plan(spec: dict[str, Any], server: Server, folders: dict[str, Path]) -> dic
     for tier in spec["tiers"]:
         folder = folders[tier["name"]]
         argv = bench.bench_argv(
-            tier, spec["serve"], server.base_url, spec["server"]["model"], folder / "prompts.jsonl", folder / "bench.json"
+            tier,
+            spec["serve"],
+            server.base_url,
+            spec["server"]["model"],
+            folder / "prompts.jsonl",
+            folder / "bench.json",
         )
         runs.append(
-            {"name": tier["name"], "argv": argv, "before": str(folder / "before.prom"), "after": str(folder / "after.prom")}
+            {
+                "name": tier["name"],
+                "argv": argv,
+                "before": str(folder / "before.prom"),
+                "after": str(folder / "after.prom"),
+            }
         )
     return {
         "metrics_url": server.base_url + "/metrics",
@@ -64,13 +75,16 @@ def work(spec: dict[str, Any], output: Path) -> None:
         for stale in ("bench.json", "before.prom", "after.prom"):
             (folders[name] / stale).unlink(missing_ok=True)
         prompts = folders[name] / "prompts.jsonl"
-        lengths[name], digests[name] = write_prompts(Path(spec["server"]["model"]), tier, spec["serve"]["seed"], prompts)
+        lengths[name], digests[name] = write_prompts(
+            Path(spec["server"]["model"]), tier, spec["serve"]["seed"], prompts
+        )
 
     log = round_folder / "server" / "client.log"
     log.unlink(missing_ok=True)
     with serving(spec["server"], round_folder / "server") as server:
         plan = round_folder / "server" / "plan.json"
         plan.write_text(json.dumps(_plan(spec, server, folders), indent=1))
+        answers = greedy_answers(server)
         say(f"loading tiers {', '.join(paths)}; log {log}")
         argv = [spec["server"]["python"], "-m", "adrbench.serve.loadgen", str(plan)]
         with Sampler(spec["device_kind"]) as sampler:
@@ -85,7 +99,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         name = tier["name"]
         before, after = ((folders[name] / f"{which}.prom").read_text() for which in ("before", "after"))
         result = bench.read_result(folders[name] / "bench.json", log)
-        measured = bench.measure(tier, lengths[name], result, before, after)
+        measured = bench.measure(tier, lengths[name], result, before, after, bool(spec["serve"]["goodput"]))
         bench.check_cache(tier, measured, resolved["prefix_caching"])
         documents[name] = Evidence(
             stage="serve",
@@ -95,7 +109,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
             tier=name,
             asked=_asked(spec, tier, digests[name]),
             resolved=resolved,
-            measured=measured | {"start_s": start_s, "telemetry": telemetry},
+            measured=measured | {"start_s": start_s, "telemetry": telemetry, "answers": answers},
             files=evidence.digest_raw(paths[name], ["bench.json", "prompts.jsonl", "before.prom", "after.prom"]),
             started_at=began,
             finished_at=now(),

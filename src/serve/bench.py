@@ -26,7 +26,9 @@ CLIENT_SECONDS_PER_CHUNK = 37e-6
 CLIENT_LOAD_LIMIT = 0.8
 
 
-def bench_argv(tier: dict[str, Any], serve: dict[str, Any], base_url: str, model: str, prompts: Path, out: Path) -> list[str]:
+def bench_argv(
+    tier: dict[str, Any], serve: dict[str, Any], base_url: str, model: str, prompts: Path, out: Path
+) -> list[str]:
     """Arguments of ``vllm bench serve`` for one tier."""
     chat = serve["endpoint"] == "chat"
     argv = [
@@ -64,10 +66,15 @@ def check_complete(tier: dict[str, Any], lengths: list[int], result: dict[str, A
     completed, failed = result.get("completed", 0), result.get("failed", 0)
     if completed != tier["prompts"] or failed or errors:
         first = f"; the first error: {str(errors[0])[:300]}" if errors else ""
-        raise JobError("incomplete", f"tier {name}: {completed} of {tier['prompts']} requests completed, {failed} failed{first}")
+        raise JobError(
+            "incomplete", f"tier {name}: {completed} of {tier['prompts']} requests completed, {failed} failed{first}"
+        )
     wrong = [n for n in result["output_lens"] if n != tier["output_tokens"]]
     if wrong:
-        raise JobError("incomplete", f"tier {name}: {len(wrong)} answers are not {tier['output_tokens']} tokens long (first: {wrong[0]})")
+        raise JobError(
+            "incomplete",
+            f"tier {name}: {len(wrong)} answers are not {tier['output_tokens']} tokens long (first: {wrong[0]})",
+        )
     if result["input_lens"] != lengths:
         raise JobError(
             "incomplete",
@@ -84,7 +91,9 @@ def request_times(result: dict[str, Any]) -> dict[str, list[float]]:
     return {"ttft_ms": ttft, "tpot_ms": tpot, "e2el_ms": e2el}
 
 
-def measure(tier: dict[str, Any], lengths: list[int], result: dict[str, Any], before: str, after: str) -> dict[str, Any]:
+def measure(
+    tier: dict[str, Any], lengths: list[int], result: dict[str, Any], before: str, after: str, goodput: bool
+) -> dict[str, Any]:
     """Measurements of one complete tier, from the client's result and the server's counters.
 
     Raises:
@@ -94,7 +103,9 @@ def measure(tier: dict[str, Any], lengths: list[int], result: dict[str, Any], be
     chunks = sum(len(gaps) + 1 for gaps in result["itls"])
     load = chunks / result["duration"] * CLIENT_SECONDS_PER_CHUNK
     if load > CLIENT_LOAD_LIMIT:
-        raise JobError("client-bound", f"tier {tier['name']}: the client would need {load:.0%} of a core; lower its concurrency")
+        raise JobError(
+            "client-bound", f"tier {tier['name']}: the client would need {load:.0%} of a core; lower its concurrency"
+        )
 
     def delta(metric: str) -> float | None:
         first, last = metric_sum(before, metric), metric_sum(after, metric)
@@ -114,7 +125,7 @@ def measure(tier: dict[str, Any], lengths: list[int], result: dict[str, Any], be
         "requests_per_s": result["request_throughput"],
         "output_tokens_per_s": result["output_throughput"],
         "total_tokens_per_s": result["total_token_throughput"],
-        "goodput_requests_per_s": result.get("request_goodput") or result.get("request_goodput:"),
+        "goodput_requests_per_s": result.get("request_goodput", result.get("request_goodput:")) if goodput else None,
         "per_request": request_times(result),
         "server_prompt_tokens": delta("vllm:prompt_tokens_total"),
         "server_generation_tokens": delta("vllm:generation_tokens_total"),
@@ -133,7 +144,7 @@ def check_cache(tier: dict[str, Any], measured: dict[str, Any], prefix_caching: 
     if prefix_caching == "False" and measured["prefix_cache_hits"]:
         raise JobError(
             "prefix-cache",
-            f"tier {tier['name']}: {measured['prefix_cache_hits']:.0f} tokens came from the prefix cache although it is off",
+            f"tier {tier['name']}: {measured['prefix_cache_hits']:.0f} tokens came from the prefix cache, which is off",
         )
 
 
@@ -147,4 +158,6 @@ def read_result(path: Path, log: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text()))
     except (OSError, json.JSONDecodeError) as error:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:]) if log.is_file() else "(no log)"
-        raise JobError("no-result", f"vllm bench serve left no readable {path.name} ({error}); {log} ends:\n{tail}") from None
+        raise JobError(
+            "no-result", f"vllm bench serve left no readable {path.name} ({error}); {log} ends:\n{tail}"
+        ) from None

@@ -27,7 +27,9 @@ def read_dtypes(source: str) -> tuple[str, ...]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names = [node.target.id]
         if "CacheDType" in names and isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value:
-            return tuple(n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+            return tuple(
+                n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            )
     return ()
 
 

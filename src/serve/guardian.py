@@ -13,6 +13,7 @@ The exit code is the command's (128 + signal number where a signal ended it). St
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
 import signal
@@ -46,10 +47,8 @@ def descendants(root: int) -> list[int]:
 
 def _signal_all(pids: list[int], number: int) -> None:
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def _reap() -> None:

@@ -39,7 +39,7 @@ class OverrideImpl(_Base.get_impl_cls()):  # type: ignore[misc]
             plugin.report(mechanism="L3", engine=True, implementation=implementation, base=_Base.__qualname__)
 
 
-class OverrideBackend(_Base):  # type: ignore[misc, valid-type]
+class OverrideBackend(_Base):  # type: ignore[misc]
     """The shipped backend with our implementation class; name, metadata builder and layout are inherited."""
 
     @staticmethod

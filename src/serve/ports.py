@@ -34,7 +34,9 @@ def claim_port(port: int | None) -> int:
             ) from None
         claimed: int = probe.getsockname()[1]
     if listeners(claimed):
-        raise JobError("port-taken", f"serve.port: another process listens on {claimed}; choose another or leave it out")
+        raise JobError(
+            "port-taken", f"serve.port: another process listens on {claimed}; choose another or leave it out"
+        )
     return claimed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -73,10 +74,8 @@ class Guarded:
     def stop(self) -> int:
         """Close the pipe, which makes the guardian end the whole tree, and wait for it."""
         if self._process.stdin:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-            except BrokenPipeError:
-                pass
         try:
             return self._process.wait(self.grace_s + 10)
         except subprocess.TimeoutExpired:

@@ -14,8 +14,56 @@ from typing import Any
 from adrbench.evidence import digest_text
 from adrbench.job import JobError
 
-_ONSETS = "b c d f g h l m n p r s t v st tr pl gr ch sh br cl".split()
-_RIMES = "a e i o an en in on ar er or al el ing ent ist ore ane est um".split()
+_ONSETS = tuple(
+    [
+        "b",
+        "c",
+        "d",
+        "f",
+        "g",
+        "h",
+        "l",
+        "m",
+        "n",
+        "p",
+        "r",
+        "s",
+        "t",
+        "v",
+        "st",
+        "tr",
+        "pl",
+        "gr",
+        "ch",
+        "sh",
+        "br",
+        "cl",
+    ]
+)
+_RIMES = tuple(
+    [
+        "a",
+        "e",
+        "i",
+        "o",
+        "an",
+        "en",
+        "in",
+        "on",
+        "ar",
+        "er",
+        "or",
+        "al",
+        "el",
+        "ing",
+        "ent",
+        "ist",
+        "ore",
+        "ane",
+        "est",
+        "um",
+    ]
+)
 
 
 def _words(rng: random.Random, count: int) -> str:
@@ -38,7 +86,9 @@ def _exact(tokenizer: Any, rng: random.Random, tokens: int) -> str:
         for padding in ("", " a", " a b", " a b c", " a b c d"):
             if len(tokenizer.encode(candidate + padding).ids) == tokens:
                 return str(candidate + padding)
-    raise JobError("prompts", f"no text of exactly {tokens} tokens was found with this tokenizer; choose another length")
+    raise JobError(
+        "prompts", f"no text of exactly {tokens} tokens was found with this tokenizer; choose another length"
+    )
 
 
 def make_prompts(tokenizer: Any, low: int, high: int, count: int, seed: str) -> list[dict[str, Any]]:

@@ -102,7 +102,9 @@ def check_resolved(spec: ServerSpec, resolved: dict[str, Any]) -> None:
             f"serve.vllm_version: {version} is declared in the platform file, {resolved['vllm_version']} is served",
         )
     mechanism = spec.expect.plugin
-    if mechanism and not any(report.get("mechanism") == mechanism and report.get("engine") for report in resolved["plugin"]):
+    if mechanism and not any(
+        report.get("mechanism") == mechanism and report.get("engine") for report in resolved["plugin"]
+    ):
         raise JobError(
             "plugin-inactive",
             f"the plugin's {mechanism} was not active in the engine process (reports: {resolved['plugin']}); is "

@@ -8,7 +8,6 @@ are read back and compared with what was asked; nothing is left behind on any pa
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 import urllib.error
@@ -109,7 +108,9 @@ def command(spec: ServerSpec, port: int, extra_args: Sequence[str] = ()) -> list
 
 def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str, str]:
     """Environment of the server process: offline, the arm's variables, the plugin's settings, the key."""
-    plugin = {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str(folder / "plugin.jsonl")})} if spec.plugin else {}
+    plugin = (
+        {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str(folder / "plugin.jsonl")})} if spec.plugin else {}
+    )
     return job_environment(OFFLINE | spec.env | plugin | {"VLLM_API_KEY": api_key})
 
 
@@ -159,14 +160,15 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     for stale in ("server.log", "plugin.jsonl"):
         (folder / stale).unlink(missing_ok=True)
     if not (Path(spec.model) / "config.json").is_file():
-        raise JobError("no-model", f"{spec.model}/config.json does not exist; name a Hugging Face model folder as `model`")
+        raise JobError(
+            "no-model", f"{spec.model}/config.json does not exist; name a Hugging Face model folder as `model`"
+        )
     port = claim_port(spec.port)
     api_key = secrets.token_urlsafe(24)
     argv = command(spec, port, extra_args)
     environment = server_environment(spec, api_key, folder)
     declared = {key: environment[key] for key in sorted(OFFLINE | spec.env)}
     (folder / "server.json").write_text(json.dumps({"argv": argv, "env": declared, "plugin": spec.plugin}, indent=1))
-    os.chmod(folder, 0o755)
     say(f"starting vllm serve on port {port}; log {folder / 'server.log'}")
     began = time.monotonic()
     process = Guarded(argv, folder / "server.log", environment, spec.stop_grace_s)

@@ -16,7 +16,9 @@ class Expect(BaseModel):
     kv_cache_dtype: str | None = None
     block_size: int | None = None
     vllm_version: str | None = None
-    plugin: str | None = Field(None, description="mechanism that our plugin must report as active in the engine process")
+    plugin: str | None = Field(
+        None, description="mechanism that our plugin must report as active in the engine process"
+    )
 
 
 class ServerSpec(BaseModel):

@@ -1,0 +1,39 @@
+# Two commands do everything: `make reports/adr0011.md` and `make test`. Both set up what is missing first.
+PYTHON ?= python3.11
+CORES ?= 1
+BIN := .envs/analysis/bin
+ifeq (,$(shell command -v $(PYTHON)))
+PYTHON := python3
+endif
+
+.PHONY: all setup test lint format documents clean
+all: reports/adr0011.md
+
+setup:
+	@$(PYTHON) envs/setup.py
+
+# Any target of the workflow, by its name: reports/..., results/...
+reports/% results/%: setup
+	@$(BIN)/snakemake --cores $(CORES) $@
+
+test: setup
+	@$(BIN)/python -m pytest tests $(PYTEST)
+
+lint: setup
+	$(BIN)/ruff check src tests envs benchmarks
+	$(BIN)/ruff format --check src tests envs benchmarks
+	MYPYPATH=pythonpath $(BIN)/mypy -p adrbench
+	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/snakemake --lint
+
+format: setup
+	$(BIN)/ruff format src tests envs benchmarks
+	$(BIN)/ruff check --fix src tests envs benchmarks
+	$(BIN)/snakefmt Snakefile rules
+
+# What is generated from the configuration's models: config/README.md and the JSON Schemas.
+documents: setup
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.config.documents
+
+clean:
+	rm -rf results reports logs models .snakemake

@@ -1,0 +1,19 @@
+# What the host is, probed and held against its declaration. Everything else waits for it.
+rule device:
+    input:
+        ENVIRONMENT["serve"],
+    output:
+        evidence=DEVICE,
+    log:
+        f"{LOGS}/device.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        spec=canonical(jobs.device(RUN, SERVE_PYTHON)),
+        code=jobs.code_digest("device"),
+    message:
+        "device: is this host what platform {P} declares? (log: {log})"
+    shell:
+        job("device")

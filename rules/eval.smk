@@ -1,0 +1,34 @@
+# Accuracy of one arm by OpenCompass against its served endpoint.
+rule eval:
+    input:
+        DEVICE,
+        KERNELS,
+        MODEL_EVIDENCE,
+        ENVIRONMENT["serve"],
+        ENVIRONMENT["eval"],
+    output:
+        evidence=f"{RESULTS}/eval/{{arm}}.json",
+    log:
+        f"{LOGS}/eval/{{arm}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    resources:
+        device=PLATFORM.device.devices,
+    params:
+        spec=lambda wildcards: canonical(
+            jobs.accuracy(
+                RUN,
+                known_arm(wildcards),
+                MODEL,
+                SERVE_PYTHON,
+                EVAL_PYTHON,
+                MODEL_EVIDENCE,
+            )
+        ),
+        code=jobs.code_digest("eval"),
+    message:
+        "eval: accuracy of arm {wildcards.arm} (log: {log})"
+    shell:
+        job("eval")

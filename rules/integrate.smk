@@ -1,0 +1,52 @@
+# ADR 0011 block A: flag, priority and registered class, each exercised as far as the platform goes.
+rule integrate:
+    input:
+        REFERENCE,
+        ENVIRONMENT["serve"],
+    output:
+        evidence=f"{RESULTS}/integrate/{{name}}.json",
+    log:
+        f"{LOGS}/integrate/{{name}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    resources:
+        device=PLATFORM.device.devices,
+    params:
+        spec=lambda wildcards: canonical(integration(wildcards)),
+        code=jobs.code_digest("integrate"),
+    message:
+        "integrate: {wildcards.name} (log: {log})"
+    shell:
+        job("integrate")
+
+
+# Arms that must refuse to start on this architecture: failing as they should is what passes.
+rule refusal:
+    input:
+        DEVICE,
+        MODEL_EVIDENCE,
+        ENVIRONMENT["serve"],
+    output:
+        evidence=f"{RESULTS}/integrate/refusal-{{arm}}.json",
+    log:
+        f"{LOGS}/integrate/refusal-{{arm}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    resources:
+        device=PLATFORM.device.devices,
+    params:
+        spec=lambda wildcards: canonical(
+            jobs.refusal(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
+        ),
+        code=jobs.code_digest("integrate"),
+    message:
+        "integrate: arm {wildcards.arm} must refuse to start here (log: {log})"
+    shell:
+        job("integrate")
+
+
+ruleorder: refusal > integrate

@@ -1,0 +1,28 @@
+# The model: the embedded one is converted into a Hugging Face folder, a named folder is checked.
+_CONVERTED = (
+    {"folder": directory("models/smollm2-135m-instruct")}
+    if PLATFORM.model.source == "embedded"
+    else {}
+)
+
+
+rule model:
+    input:
+        DEVICE,
+        ENVIRONMENT["serve"],
+    output:
+        **_CONVERTED,
+        evidence=MODEL_EVIDENCE,
+    log:
+        f"{LOGS}/model.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        spec=canonical(jobs.model(RUN, MODEL, SERVE_PYTHON)),
+        code=jobs.code_digest("model"),
+    message:
+        "model: {MODEL} (log: {log})"
+    shell:
+        job("model")

@@ -1,0 +1,55 @@
+# The ADRs in each language, per platform; reports/<adr>.md are those of the active platform.
+SUFFIX = {"en": ".md", "zh": ".zh.md"}
+PUBLISHED = [
+    f"reports/{adr}{SUFFIX[language]}"
+    for adr in RUN.main.adrs
+    for language in LANGUAGES
+]
+LANGUAGE_OF = {suffix: language for language, suffix in SUFFIX.items()}
+
+
+rule report:
+    input:
+        leaves(all_evidence()),
+        decide=f"{RESULTS}/decide/{{adr}}.json",
+    output:
+        evidence=f"reports/{P}/{{adr}}{{suffix}}",
+    log:
+        f"{LOGS}/report/{{adr}}{{suffix}}.log",
+    wildcard_constraints:
+        suffix=r"(\.zh)?\.md",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        spec=lambda wildcards, input: canonical(
+            jobs.report(
+                RUN,
+                wildcards.adr,
+                LANGUAGE_OF[wildcards.suffix],
+                all_evidence() | {"decide": input.decide},
+            )
+        ),
+        code=jobs.code_digest("report"),
+    message:
+        "report: {output} (log: {log})"
+    shell:
+        job("report")
+
+
+rule publish:
+    input:
+        [f"reports/{P}/{Path(path).name}" for path in PUBLISHED],
+    output:
+        PUBLISHED,
+    log:
+        f"{LOGS}/report/publish.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    message:
+        "report: reports of platform {P} are now those in reports/"
+    shell:
+        "cp {input:q} reports/ 2> {log:q}"

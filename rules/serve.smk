@@ -1,0 +1,36 @@
+# One arm on one fresh server: all tiers of one round.
+rule serve:
+    input:
+        DEVICE,
+        KERNELS,
+        MODEL_EVIDENCE,
+        ENVIRONMENT["serve"],
+    output:
+        evidence=f"{RESULTS}/serve/{{arm}}/r{{round}}/{TIERS[0]}.json",
+        others=[f"{RESULTS}/serve/{{arm}}/r{{round}}/{tier}.json" for tier in TIERS[1:]],
+    log:
+        f"{LOGS}/serve/{{arm}}-r{{round}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    resources:
+        device=PLATFORM.device.devices,
+    params:
+        spec=lambda wildcards: canonical(
+            jobs.serve(
+                RUN,
+                known_arm(wildcards),
+                int(wildcards.round),
+                MODEL,
+                SERVE_PYTHON,
+                MODEL_EVIDENCE,
+            )
+        ),
+        code=jobs.code_digest("serve"),
+    message:
+        "serve: arm {wildcards.arm}, round {wildcards.round}, tiers "
+        + ", ".join(TIERS)
+        + " (log: {log})"
+    shell:
+        job("serve")

