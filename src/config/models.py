@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from adrbench.serve.spec import Expect
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 # Names become folder names, wildcards and table rows: nothing that a shell or a path would read.
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -31,6 +33,10 @@ class Text(Section):
     @classmethod
     def _same_in_both(cls, value: object) -> object:
         return {"en": value, "zh": value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string"}, handler.resolve_ref_schema(handler(schema))]}
 
 
 class Datasheet(Section):

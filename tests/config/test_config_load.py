@@ -1,0 +1,182 @@
+"""Loading a configuration: what is refused, and whether the message names file, key, value and remedy.
+
+Cannot prove that vLLM accepts what passes here: only a started server can.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from adrbench.config import ConfigError, load
+from adrbench.config.load import read_yaml
+from adrbench.paths import ROOT
+
+MAIN = {"platform": "cpu", "adrs": ["adr0010", "adr0011"]}
+PLATFORM = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
+
+
+@pytest.fixture
+def project(tmp_path: Path):
+    """A copy of config/ whose platform file the test changes; returns a function that loads it."""
+    for name in ("policies.yaml", "decisions/adr0010.yaml", "decisions/adr0011.yaml"):
+        target = tmp_path / "config" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text((ROOT / "config" / name).read_text())
+
+    def run(platform: dict | str, main: dict | None = None):
+        target = tmp_path / "config/platforms/cpu.yaml"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(platform if isinstance(platform, str) else yaml.safe_dump(platform, allow_unicode=True))
+        return load({**MAIN, **(main or {})}, root=tmp_path)
+
+    return run
+
+
+def changed(**changes) -> dict:
+    """The CPU platform with values replaced by dotted path."""
+    data = copy.deepcopy(PLATFORM)
+    for path, value in changes.items():
+        current = data
+        *parents, last = [int(p) if p.isdigit() else p for p in path.split("__")]
+        for part in parents:
+            current = current[part]
+        current[last] = value
+    return data
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "config/platforms").glob("*.yaml")))
+def test_shipped_platform_is_valid(name):
+    assert load({**MAIN, "platform": name}).platform.name == name
+
+
+REFUSED = {
+    "unknown-key": (changed(serve__rouns=2), ["serve.rouns", "unknown key", "did you mean `rounds`"]),
+    "wrong-type": (changed(serve__rounds="two"), ["serve.rounds", "'two'", "integer"]),
+    "string-for-number": (changed(serve__rounds="2"), ["serve.rounds", "'2'"]),
+    "two-arms-of-one-name": (changed(arms__1__name="auto"), ["'auto' is used twice"]),
+    "no-baseline": (changed(arms__0__baseline=False), ["exactly one arm needs `baseline: true`", "none"]),
+    "two-baselines": (changed(arms__1__baseline=True), ["exactly one arm", "auto, fp8-e4m3"]),
+    "name-with-shell-signs": (changed(arms__1__name="$(reboot)"), ["arms[$(reboot)].name", "pattern"]),
+    "int8-without-it": (changed(arms__1__kv_cache_dtype="int8"), ["arms[fp8-e4m3].kv_cache_dtype", "'int8' does not exist in vLLM"]),
+    "tier-too-long": (changed(tiers__2__input_tokens=[512, 4090]), ["tiers[long]", "exceed --max-model-len 4096"]),
+    "task-too-long": (changed(eval__tasks__0__length_tokens=4096), ["eval.tasks[multi_hop_qa]", "exceed"]),
+    "lengths-reversed": (changed(tiers__0__input_tokens=[300, 100]), ["tiers[short].input_tokens", "least <= greatest"]),
+    "unknown-profile-arm": (changed(profile__arms=["nobody"]), ["'nobody' is not an arm"]),
+    "unknown-policy": (changed(policy="olympic"), ["policy 'olympic' is unknown", "contest, cpu"]),
+    "folder-without-path": (changed(model={"source": "folder"}), ["model", "`path` is needed"]),
+    "goodput": (changed(serve__goodput={"tftt": 5.0}), ["goodput", "tftt"]),
+    "bad-regex": (changed(arms__1__expect_failure="("), ["arms[fp8-e4m3].expect_failure", "regular expression"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusal_names_file_key_and_remedy(project, case):
+    platform, wanted = REFUSED[case]
+    with pytest.raises(ConfigError) as caught:
+        project(platform)
+    message = str(caught.value)
+    assert "config/platforms/cpu.yaml" in message
+    for text in wanted:
+        assert text in message, message
+
+
+FORBIDDEN = {
+    "plain": ["--max-model-len", "8192"],
+    "underscore-and-equals": ["--max_num_seqs=8"],
+    "abbreviated": ["--max-num-batched", "64"],
+    "json": ["--additional-config", '{"scheduler": {"max_num_seqs": 8}}'],
+    "dotted": ["--scheduler-config.max_num_seqs=8"],
+    "quantised": ["--quantization", "fp8"],
+    "quantised-short": ["-q", "fp8"],
+    "remote-code": ["--trust-remote-code"],
+}
+
+
+@pytest.mark.parametrize("spelling", FORBIDDEN)
+def test_forbidden_flag_is_found_in_every_spelling(project, spelling):
+    with pytest.raises(ConfigError, match="is forbidden by policy `cpu`"):
+        project(changed(arms__1__args=FORBIDDEN[spelling]))
+
+
+def test_forbidden_flag_is_found_in_a_config_file(project, tmp_path):
+    file = tmp_path / "vllm.yaml"
+    file.write_text("max-num-seqs: 8\n")
+    with pytest.raises(ConfigError, match=r"max-num-seqs.*C01"):
+        project(changed(arms__1__args=["--config", str(file)]))
+
+
+def test_an_unreadable_config_file_is_refused(project):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        project(changed(arms__1__args=["--config", "/nowhere.yaml"]))
+
+
+CONTEST = {
+    "eager": (["--enforce-eager"], "C06"),
+    "eager-equals": (["--enforce_eager=true"], "C06"),
+    "compile-mode-json": (["--compilation-config", '{"mode": 0}'], "C05"),
+    "compile-mode-dotted": (["-cc.mode=0"], "C05"),
+    "optimisation-level": (["-O0"], "C05"),
+    "optimisation-level-spaced": (["-O", "0"], "C05"),
+    "scheduler": (["--scheduler-cls", "mine.Scheduler"], "C02"),
+    "other-dtype": (["--dtype", "float16"], "C04"),
+}
+
+
+@pytest.mark.parametrize("case", CONTEST)
+def test_contest_policy(case):
+    """A rule of the contest finds what it forbids, on the platform that declares it."""
+    arguments, rule = CONTEST[case]
+    run = load({**MAIN, "platform": "mi300x"})
+    arm = run.platform.baseline.model_copy(update={"args": arguments})
+    assert rule in {violation.rule for violation in run.violations(arm, "contest")}
+
+
+def test_the_official_limits_of_the_platform_are_allowed():
+    run = load({**MAIN, "platform": "mi300x"})
+    assert run.violations(run.platform.baseline, "contest") == []
+
+
+def test_forbidden_variable():
+    run = load({**MAIN, "platform": "mi300x"})
+    arm = run.platform.baseline.model_copy(update={"env": {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}})
+    assert [violation.rule for violation in run.violations(arm, "contest")] == ["C15"]
+
+
+def test_an_arm_outside_the_policy_is_measured_when_it_says_so(project):
+    platform = changed(arms__1__args=["--max-num-seqs", "8"])
+    platform["arms"][1]["outside_policy"] = True
+    assert project(platform).violations(project(platform).platform.arms[1], "cpu")
+
+
+def test_a_quantised_checkpoint_breaks_c03():
+    from adrbench.config.policy import violations
+
+    run = load({**MAIN, "platform": "mi300x"})
+    found = violations(run.policies["contest"], run.platform, run.platform.baseline, {"quantization_config": {}})
+    assert [violation.rule for violation in found] == ["C03"]
+
+
+def test_missing_platform_file_lists_what_there_is():
+    with pytest.raises(ConfigError, match=r"config/platforms/nowhere.yaml.*cpu.yaml"):
+        load({**MAIN, "platform": "nowhere"})
+
+
+def test_a_key_given_twice_is_an_error(tmp_path):
+    file = tmp_path / "twice.yaml"
+    file.write_text("a: 1\nb: 2\na: 3\n")
+    with pytest.raises(ConfigError, match=r"'a' is given twice[\s\S]*line 3"):
+        read_yaml(file)
+
+
+def test_every_problem_is_reported_at_once(project):
+    with pytest.raises(ConfigError) as caught:
+        project(changed(serve__rounds="two", tiers__0__prompts="many"))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_baseline_has_more_rounds_than_other_arms():
+    run = load(MAIN)
+    assert [list(run.rounds(arm)) for arm in run.platform.arms] == [[1, 2], [1], [1]]

@@ -1,0 +1,117 @@
+"""Nothing is left behind: a guarded command ends with its job, however the job ends.
+
+Stands-in for servers are small shell and Python processes; real servers are ended in
+test_serve_server.py and tests/e2e.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from adrbench.job import JobError
+from adrbench.serve.process import Guarded, job_environment, run_guarded
+
+# A server with a worker in a session of its own, which ignores TERM: the shape of an orphaned engine.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+worker = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('worker', flush=True); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", worker], start_new_session=True)
+print("server", os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def wait_for(log: Path, *texts: str) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if log.is_file() and all(text in log.read_text() for text in texts):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"{texts} did not appear in {log}")
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def gone(processes: list[psutil.Process], seconds: float = 10.0) -> bool:
+    return not psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def stubborn(log: Path) -> Guarded:
+    guarded = Guarded([sys.executable, "-c", STUBBORN], log, job_environment(), grace_s=0.5)
+    wait_for(log, "server", "worker")
+    return guarded
+
+
+def test_stop_ends_children_in_other_sessions_that_ignore_term(tmp_path):
+    guarded = stubborn(tmp_path / "log")
+    processes = tree(guarded.pid)
+    assert len(processes) == 2
+    guarded.stop()
+    assert gone(processes)
+
+
+def test_worker_of_a_killed_server_is_found_and_ended(tmp_path):
+    """kill -9 of the API server orphans its engine: it must not survive."""
+    guarded = stubborn(tmp_path / "log")
+    processes = tree(guarded.pid)
+    server = int((tmp_path / "log").read_text().split("server ")[1].split()[0])
+    os.kill(server, signal.SIGKILL)
+    assert gone(processes)
+    assert guarded.poll() == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_job_leaves_nothing(tmp_path, number):
+    """The job's end closes the pipe: the guardian needs no cooperation from a job that is killed."""
+    job = f"""
+import sys, time
+from pathlib import Path
+from adrbench.serve.process import Guarded, job_environment
+guarded = Guarded([sys.executable, "-c", {STUBBORN!r}], Path({str(tmp_path / "log")!r}), job_environment(), grace_s=0.5)
+print(guarded.pid, flush=True)
+time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", job], stdout=subprocess.PIPE, text=True, env=job_environment())
+    guardian = psutil.Process(int(process.stdout.readline()))
+    wait_for(tmp_path / "log", "server", "worker")
+    processes = [guardian, *guardian.children(recursive=True)]
+    process.send_signal(number)
+    process.wait(10)
+    assert gone(processes)
+
+
+def test_client_timeout_is_an_error_and_ends_the_client(tmp_path):
+    with pytest.raises(JobError, match="still running after") as caught:
+        run_guarded(["sleep", "600"], tmp_path / "log", job_environment(), timeout_s=0.5)
+    assert caught.value.reason == "client-timeout"
+
+
+def test_death_of_the_server_ends_the_client(tmp_path):
+    server = Guarded(["sh", "-c", "echo last words; exit 3"], tmp_path / "server.log", job_environment())
+    began = time.monotonic()
+    with pytest.raises(JobError, match="last words") as caught:
+        run_guarded(["sleep", "600"], tmp_path / "client.log", job_environment(), 60, alive=[server])
+    assert caught.value.reason == "server-died"
+    assert time.monotonic() - began < 15
+
+
+def test_exit_code_passes_through(tmp_path):
+    assert run_guarded(["sh", "-c", "exit 7"], tmp_path / "log", job_environment(), 30) == 7
+
+
+def test_hidden_settings_do_not_reach_a_server(monkeypatch):
+    monkeypatch.setenv("VLLM_ROCM_USE_AITER", "1")
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    environment = job_environment({"VLLM_NO_USAGE_STATS": "1"})
+    assert environment["VLLM_NO_USAGE_STATS"] == "1"
+    assert not {"VLLM_ROCM_USE_AITER", "https_proxy", "HF_TOKEN"} & set(environment)
