@@ -14,6 +14,7 @@ setup:
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.locks
 	@$(BIN)/snakemake --cores $(CORES) $@
 
 test: setup

@@ -34,6 +34,9 @@ OFFLINE = {
     "TRANSFORMERS_OFFLINE": "1",
 }
 
+# vLLM's own sockets between its processes (ZMQ, gloo) listen on the host's address unless told otherwise.
+LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+
 
 @dataclass
 class Server:
@@ -111,7 +114,7 @@ def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str
     plugin = (
         {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str(folder / "plugin.jsonl")})} if spec.plugin else {}
     )
-    return job_environment(OFFLINE | spec.env | plugin | {"VLLM_API_KEY": api_key})
+    return job_environment(OFFLINE | LOOPBACK | spec.env | plugin | {"VLLM_API_KEY": api_key})
 
 
 def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> None:
@@ -167,7 +170,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     api_key = secrets.token_urlsafe(24)
     argv = command(spec, port, extra_args)
     environment = server_environment(spec, api_key, folder)
-    declared = {key: environment[key] for key in sorted(OFFLINE | spec.env)}
+    declared = {key: environment[key] for key in sorted(OFFLINE | LOOPBACK | spec.env)}
     (folder / "server.json").write_text(json.dumps({"argv": argv, "env": declared, "plugin": spec.plugin}, indent=1))
     say(f"starting vllm serve on port {port}; log {folder / 'server.log'}")
     began = time.monotonic()

@@ -188,5 +188,3 @@ def test_kv_dtypes_of_another_host_come_from_its_version():
 def test_a_literal_of_strings_is_read():
     assert read_dtypes('CacheDType = Literal["auto", "fp8"]\n') == ("auto", "fp8")
     assert read_dtypes("CacheDType: TypeAlias = str\n") == ()
-
-

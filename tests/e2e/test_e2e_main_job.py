@@ -1,0 +1,151 @@
+"""The main job for real, small: vLLM, OpenCompass and the embedded model, from nothing to both ADRs.
+
+Cannot prove what the full configuration measures; it proves that every stage runs, that evidence is whole,
+that nothing stays behind, and that a killed run is completed by the next one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from adrbench import evidence
+from adrbench.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+PLATFORM = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
+
+
+def tiny() -> dict:
+    """The CPU platform with two arms and the least work that still runs every stage."""
+    platform = copy.deepcopy(PLATFORM)
+    platform["arms"] = platform["arms"][:2]
+    platform["serve"] |= {"baseline_rounds": 1, "warmup_requests": 1}
+    platform["tiers"] = [
+        {"name": "short", "input_tokens": [64, 128], "output_tokens": 8, "prompts": 4, "concurrency": 2}
+    ]
+    platform["integrate"] = [m for m in platform["integrate"] if m["name"] != "L1"]
+    platform["eval"]["tasks"] = [task | {"samples": 2, "length_tokens": 512} for task in platform["eval"]["tasks"]]
+    platform["eval"]["control"] = False
+    platform["profile"] = {"workload": {"requests": 2, "input_tokens": 128, "output_tokens": 16, "concurrency": 2}}
+    return platform
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory, serve_python):
+    """A working folder with the tiny configuration; returns (folder, command of the workflow)."""
+    base = tmp_path_factory.mktemp("main job")  # a space in the path: nothing may split it
+    (base / "platforms").mkdir()
+    (base / "platforms/cpu.yaml").write_text(yaml.safe_dump(tiny(), allow_unicode=True))
+    (base / "values.yaml").write_text(yaml.safe_dump({"platforms": str(base / "platforms")}))
+    folder = base / "work"
+    folder.mkdir()
+    command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "-d", str(folder), "--cores", "1"]
+    tail = ["--configfile", str(ROOT / "config/config.yaml"), str(base / "values.yaml")]
+    return folder, lambda *targets: [*command, *targets, *tail]
+
+
+def ours(folder: Path) -> list[psutil.Process]:
+    """Living processes that belong to this working folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder) in " ".join(process.cmdline()) or process.cwd() == str(folder):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return [process for process in found if process.pid != os.getpid()]
+
+
+def run(command: list[str], timeout: float = 900) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+
+
+def all_evidence(folder: Path) -> list[Path]:
+    paths = []
+    for path in (folder / "results").rglob("*.json"):
+        document = json.loads(path.read_text())
+        if isinstance(document, dict) and {"schema_version", "stage", "measured"} <= set(document):
+            paths.append(path)
+    return paths
+
+
+def wait_for(path: Path, text: str, process: subprocess.Popen, seconds: float = 180) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.is_file() and text in path.read_text(errors="replace"):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{text!r} did not appear in {path}")
+
+
+def test_main_job(work):
+    folder, command = work
+    done = run(command("reports/adr0011.md"))
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    for name in ("adr0010.md", "adr0010.zh.md", "adr0011.md", "adr0011.zh.md"):
+        assert (folder / "reports" / name).stat().st_size > 2000
+    paths = all_evidence(folder)
+    stages = {evidence.read(path).stage for path in paths}
+    assert {"device", "model", "kernels", "serve", "integrate", "eval", "profile"} <= stages
+    assert [problem for path in paths for problem in evidence.verify_files(path)] == []
+    assert not list((folder / "results/cpu").glob("rejected/*"))
+    assert ours(folder) == []
+
+
+def test_second_call_has_nothing_to_do(work):
+    _, command = work
+    done = run(command("reports/adr0011.md"))
+    assert done.returncode == 0
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def test_served_settings_are_those_asked_for(work):
+    folder, _ = work
+    baseline = evidence.read(folder / "results/cpu/serve/auto/r1/short.json")
+    arm = evidence.read(folder / "results/cpu/serve/fp8-e4m3/r1/short.json")
+    assert (baseline.resolved["kv_cache_dtype"], arm.resolved["kv_cache_dtype"]) == ("auto", "fp8_e4m3")
+    assert arm.resolved["kv_pool_tokens"] / baseline.resolved["kv_pool_tokens"] == pytest.approx(2, rel=0.02)
+    for document in (baseline, arm):
+        assert document.measured["completed"] == 4
+        assert document.measured["output_tokens"]["total"] == 32
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
+def test_a_run_killed_in_the_middle_of_a_benchmark_is_completed_by_the_next(work, number):
+    folder, command = work
+    target = "results/cpu/serve/fp8-e4m3/r1/short.json"
+    before = (folder / "results/cpu/serve/auto/r1/short.json").read_bytes()
+    (folder / target).unlink(missing_ok=True)
+    log = folder / "results/cpu/serve/fp8-e4m3/r1/server/server.log"
+    log.unlink(missing_ok=True)
+    process = subprocess.Popen(
+        command(target), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    wait_for(log, "Starting vLLM server", process)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    process.wait(60)
+    deadline = time.monotonic() + 40
+    while ours(folder) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert [p.cmdline()[:4] for p in ours(folder)] == []
+    assert not (folder / target).exists()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath")}
+    subprocess.run([sys.executable, "-m", "adrbench.locks"], cwd=folder, env=environment, check=True)
+    done = run(command(target))
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert evidence.verify_files(folder / target) == []
+    assert (folder / "results/cpu/serve/auto/r1/short.json").read_bytes() == before

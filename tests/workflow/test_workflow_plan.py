@@ -1,0 +1,168 @@
+"""The workflow's plan: what a change of the configuration reruns, counted in dry runs.
+
+Finished jobs are stood in for by ``snakemake --touch`` on hand-made evidence files: what is proved is which
+jobs Snakemake plans, not that they succeed (tests/e2e runs them).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from adrbench.paths import ROOT
+
+PLATFORM = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
+PLATFORMS = sorted(p.stem for p in (ROOT / "config/platforms").glob("*.yaml"))
+
+
+def planned(output: str) -> dict[str, int]:
+    """Jobs by rule of a dry run's table."""
+    table = output.split("Job stats:")[-1].split("\n\n")[0]
+    return {m[1]: int(m[2]) for m in re.finditer(r"^(\w+)\s+(\d+)$", table, re.MULTILINE) if m[1] != "total"}
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_dry_run_of_every_shipped_platform(name, snakemake, tmp_path):
+    done = snakemake(tmp_path, "-n", "--quiet", "rules", "--config", f"platform={name}")
+    assert done.returncode == 0, done.stderr[-2000:]
+    platform = yaml.safe_load((ROOT / f"config/platforms/{name}.yaml").read_text())
+    serving = [arm for arm in platform["arms"] if "expect_failure" not in arm]
+    jobs = planned(done.stdout)
+    extra = (platform["serve"].get("baseline_rounds") or platform["serve"].get("rounds", 1)) - platform["serve"].get(
+        "rounds", 1
+    )
+    assert jobs["serve"] == len(serving) * platform["serve"].get("rounds", 1) + extra
+    assert jobs["eval"] == len(serving)
+    assert jobs.get("refusal", 0) == len(platform["arms"]) - len(serving)
+
+
+@pytest.fixture(scope="module")
+def finished(snakemake, tmp_path_factory):
+    """A working folder in which everything has run; returns a function that plans a changed configuration."""
+    tmp_path = tmp_path_factory.mktemp("finished")
+    folder, values = tmp_path / "work", tmp_path / "values.yaml"
+    platforms = tmp_path / "platforms"
+    platforms.mkdir()
+
+    def plan(platform: dict, *targets: str, arguments: tuple[str, ...] = ("-n", "--quiet", "rules")):
+        (platforms / "cpu.yaml").write_text(yaml.safe_dump(platform, allow_unicode=True))
+        values.write_text(yaml.safe_dump({"platforms": str(platforms)}))
+        return snakemake(folder, *arguments, *targets, "--configfile", str(ROOT / "config/config.yaml"), str(values))
+
+    listing = plan(PLATFORM, arguments=("-n", "--summary"))
+    assert listing.returncode == 0, listing.stderr[-2000:]
+    for line in listing.stdout.splitlines():
+        path = folder / line.split("\t")[0]
+        if path.name == "output_file" or line.startswith("Using"):
+            continue
+        if path.suffix in (".json", ".md"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"made": "by a test"}))
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+    touched = plan(PLATFORM, arguments=("--touch", "--forceall", "--quiet", "all"))
+    assert touched.returncode == 0, touched.stderr[-2000:]
+    return plan
+
+
+def test_nothing_to_do(finished):
+    done = finished(PLATFORM)
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def edited(change) -> dict:
+    platform = copy.deepcopy(PLATFORM)
+    change(platform)
+    return platform
+
+
+def test_editing_one_arm_reruns_that_arm_only(finished):
+    jobs = planned(finished(edited(lambda p: p["arms"][1].update(args=["--max-logprobs", "5"]))).stdout)
+    assert {
+        k: v for k, v in jobs.items() if k in ("device", "model", "kernels", "serve", "eval", "integrate", "profile")
+    } == {
+        "serve": 1,
+        "eval": 1,
+    }
+
+
+def test_another_title_measures_nothing_again(finished):
+    jobs = planned(finished(edited(lambda p: p["arms"][1].update(title="FP8"))).stdout)
+    assert not {"serve", "eval", "integrate", "profile"} & set(jobs)
+
+
+def test_another_round_keeps_the_old_ones(finished):
+    jobs = planned(finished(edited(lambda p: p["serve"].update(rounds=2))).stdout)
+    assert (jobs.get("serve"), jobs.get("eval"), jobs.get("profile")) == (2, None, None)
+
+
+def test_a_new_arm_runs_alone(finished):
+    arm = {"name": "blocks", "block_size": 64}
+    jobs = planned(finished(edited(lambda p: p["arms"].append(arm))).stdout)
+    assert (jobs["serve"], jobs["eval"], jobs.get("integrate"), jobs.get("profile")) == (1, 1, None, None)
+
+
+def test_editing_a_task_reruns_accuracy_only(finished):
+    jobs = planned(finished(edited(lambda p: p["eval"]["tasks"][0].update(samples=5))).stdout)
+    assert jobs["eval"] == len(PLATFORM["arms"])
+    assert not {"serve", "integrate", "profile", "kernels"} & set(jobs)
+
+
+def test_the_baseline_is_what_the_mechanisms_are_held_against(finished):
+    jobs = planned(finished(edited(lambda p: p["arms"][0].update(args=["--max-logprobs", "5"]))).stdout)
+    assert (jobs["serve"], jobs["eval"], jobs["profile"], jobs["integrate"]) == (2, 1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "rule"),
+    [
+        ("results/cpu/serve/fp8-e4m3/r1/short.json", "serve"),
+        ("results/cpu/eval/fp8-e4m3.json", "eval"),
+        ("results/cpu/profile/fp8-e4m3.json", "profile"),
+        ("results/cpu/serve/fp8-e4m3/r7/short.json", "serve"),
+    ],
+)
+def test_one_measurement_can_be_asked_for_by_name(snakemake, tmp_path, target, rule):
+    jobs = planned(snakemake(tmp_path, target, "-n", "--quiet", "rules").stdout)
+    assert jobs[rule] == 1
+    assert not {"decide", "report", "claims"} & set(jobs)
+
+
+def test_an_unknown_arm_is_named(snakemake, tmp_path):
+    done = snakemake(tmp_path, "-n", "results/cpu/eval/nobody.json")
+    assert done.returncode
+    assert "'nobody' is not an arm of platform cpu; there are auto, fp8-e4m3, fp8-e5m2" in done.stdout + done.stderr
+
+
+def test_a_bad_configuration_stops_before_the_plan(snakemake, tmp_path):
+    done = snakemake(tmp_path, "-n", "--config", "platfrom=cpu")
+    assert done.returncode
+    assert "platfrom: unknown key (value 'cpu'); did you mean `platform`?" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_values_reach_the_shell_as_one_quoted_word(name, snakemake, tmp_path):
+    """A quote, a dollar sign or a semicolon in a value must not be read by the shell."""
+    platform = yaml.safe_load((ROOT / f"config/platforms/{name}.yaml").read_text())
+    platform["arms"][0]["args"] = ["--note", 'it\'s $(touch HERE); "x" `id`']
+    (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(platform, allow_unicode=True))
+    done = snakemake(
+        tmp_path / "work", "-n", "-p", f"results/{name}/serve/{platform['arms'][0]['name']}/r1/{platform['tiers'][0]['name']}.json",
+        "--config", f"platform={name}", f"platforms={tmp_path}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    line = next(line for line in done.stdout.splitlines() if "-m adrbench.serve" in line)
+    import shlex
+
+    words = shlex.split(line)
+    spec = json.loads(words[words.index("--spec") + 1])
+    assert spec["server"]["args"][-1] == 'it\'s $(touch HERE); "x" `id`'
+
+
+def test_lint_is_clean(snakemake, tmp_path):
+    done = snakemake(tmp_path, "--lint")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
