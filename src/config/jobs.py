@@ -57,7 +57,7 @@ def server(run: Run, arm: Arm, model: str, python: str) -> dict[str, Any]:
         "python": python,
         "model": model,
         "args": serve.args + arm_flags(arm),
-        "env": serve.env | arm.env,
+        "env": {key: value.replace("{project}", str(ROOT)) for key, value in (serve.env | arm.env).items()},
         "plugin": _plugin(arm.plugin),
         "expect": expect,
         "port": serve.port,
@@ -80,7 +80,7 @@ def device(run: Run, python: str) -> dict[str, Any]:
         "declared": declared,
         "serve_python": python,
         "vllm_version": serve.vllm_version,
-        "environment": serve.env,
+        "environment": {key: value.replace("{project}", str(ROOT)) for key, value in serve.env.items()},
     }
 
 

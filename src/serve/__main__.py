@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench import evidence
+from adrbench.device.neighbours import neighbours
 from adrbench.device.telemetry import Sampler
 from adrbench.evidence import Evidence, now
 from adrbench.job import JobError, run, say
@@ -81,6 +82,9 @@ def work(spec: dict[str, Any], output: Path) -> None:
 
     log = round_folder / "server" / "client.log"
     log.unlink(missing_ok=True)
+    before_start = neighbours(spec["device_kind"])
+    if busy := [p for p in before_start["processes"] if p.get("memory_bytes") or p.get("cores")]:
+        say(f"not alone on this host: {len(busy)} other busy processes; recorded in the evidence")
     with serving(spec["server"], round_folder / "server") as server:
         plan = round_folder / "server" / "plan.json"
         plan.write_text(json.dumps(_plan(spec, server, folders), indent=1))
@@ -94,6 +98,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         if code != 0:
             raise JobError("client-failed", f"vllm bench serve ended with code {code}; {log} ends:\n{_tail(log)}")
 
+    noise = {"before": before_start, "after": neighbours(spec["device_kind"])}
     documents = {}
     for tier in spec["tiers"]:
         name = tier["name"]
@@ -109,7 +114,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
             tier=name,
             asked=_asked(spec, tier, digests[name]),
             resolved=resolved,
-            measured=measured | {"start_s": start_s, "telemetry": telemetry, "answers": answers},
+            measured=measured | {"start_s": start_s, "telemetry": telemetry, "answers": answers, "neighbours": noise},
             files=evidence.digest_raw(paths[name], ["bench.json", "prompts.jsonl", "before.prom", "after.prom"]),
             started_at=began,
             finished_at=now(),

@@ -2,7 +2,10 @@
 
 vLLM calls ``register`` in each of its processes, the engine's included, before it chooses a backend,
 so no file of vLLM is edited and an image update overwrites nothing. Without ADRBENCH_PLUGIN in the
-environment it does nothing. ADRBENCH_PLUGIN is JSON: ``{"mechanism": "L2" | "L3", ..., "report": FILE}``.
+environment it does nothing. ADRBENCH_PLUGIN is JSON: ``{"report": FILE, "mechanism": "L2" | "L3", ...}``.
+
+Always, it observes: which attention backend class the platform returned to the engine goes to the report
+file, since no endpoint tells and not every version logs it.
 
 L2  ``{"priority": ["ROCM_AITER_FA", ...]}``: these backends are tried first by
     ``_get_backend_priorities`` of vllm/platforms/rocm.py (validation still decides).
@@ -42,6 +45,9 @@ def register() -> None:
         ValueError: an unknown mechanism, so that the server does not start unchanged.
     """
     wanted = settings()
+    if not wanted:
+        return
+    _observe()
     mechanism = wanted.get("mechanism")
     if mechanism is None:
         return
@@ -51,6 +57,36 @@ def register() -> None:
         _override(wanted["backend"])
     else:
         raise ValueError(f"{VARIABLE}: mechanism {mechanism!r} is unknown; allowed are 'L2' and 'L3'")
+
+
+def _observe() -> None:
+    """Report each backend class that the platform chooses (``get_attn_backend_cls`` of vllm/platforms/)."""
+    from vllm.platforms import current_platform
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    platform, seen = type(current_platform), set()
+    original = platform.get_attn_backend_cls
+    if getattr(original, "_adrbench", False):
+        return
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        path = original(*args, **kwargs)
+        if path not in seen:
+            seen.add(path)
+            names = [backend.name for backend in AttentionBackendEnum if _path(backend) == path]
+            report(chosen=names[0] if names else None, path=path)
+        return path
+
+    chosen._adrbench = True  # type: ignore[attr-defined]
+    platform.get_attn_backend_cls = staticmethod(chosen)  # the original is bound to the class already
+
+
+def _path(backend: Any) -> str | None:
+    """Class path of an enum member, overrides respected; None for an empty slot."""
+    try:
+        return str(backend.get_path())
+    except ValueError:
+        return None
 
 
 def _prefer(names: list[str]) -> None:

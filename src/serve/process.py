@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -30,6 +31,9 @@ def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     environment["PYTHONPATH"] = ":".join(parts)
     environment.update(extra or {})
     return environment
+
+
+ERROR_LINE = re.compile(r"\b[A-Z]\w*(?:Error|Exception): .+|^.*\berror: .+", re.MULTILINE)
 
 
 class Guarded:
@@ -86,13 +90,16 @@ class Guarded:
             self._process.kill()
             return self._process.wait()
 
-    def tail(self, lines: int = 12) -> str:
-        """The last lines of the log, for an error message."""
+    def tail(self, lines: int = 6) -> str:
+        """The errors a log names, then its last lines: the cause stands far above the end of a vLLM traceback."""
         try:
-            text = self.log.read_bytes()[-16384:].decode(errors="replace")
+            text = self.log.read_bytes()[-262144:].decode(errors="replace")
         except OSError:
             return "(no log)"
-        return "\n".join(line[:300] for line in text.splitlines()[-lines:])
+        found = text.splitlines()
+        matches = (ERROR_LINE.search(line) for line in found if " WARNING " not in line)
+        named = dict.fromkeys(match.group(0)[:400] for match in matches if match)
+        return "\n".join([*list(named)[:4], *(line[:300] for line in found[-lines:])])
 
 
 def run_guarded(

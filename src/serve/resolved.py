@@ -2,7 +2,7 @@
 
 On CPU, for one, vLLM takes any ``--attention-backend`` and runs CPU_ATTN. Values come from the
 labels of ``vllm:cache_config_info`` in /metrics, from /version, and (the backend, which no endpoint
-tells) from the server's log.
+tells) from our plugin's report out of the engine process, else from the server's log.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, 
     """
     log = (folder / "server.log").read_text(errors="replace")
     labels = metric_labels(metrics, "vllm:cache_config_info")
+    reports = read_plugin_report(folder / "plugin.jsonl")
     backends = [match.group(1) for pattern in BACKEND_LINES for match in pattern.finditer(log)]
     pool, concurrency = POOL_LINE.search(log), CONCURRENCY_LINE.search(log)
     weights, hybrid = WEIGHTS_LINE.search(log), HYBRID_BLOCK_LINE.search(log)
     return {
         "vllm_version": version,
-        "attention_backend": backends[-1] if backends else None,
+        "attention_backend": next((r["chosen"] for r in reversed(reports) if r.get("chosen")), None)
+        or (backends[-1] if backends else None),
         "kv_cache_dtype": labels.get("cache_dtype"),
         "block_size": _integer(labels.get("block_size")),
         "num_gpu_blocks": _integer(labels.get("num_gpu_blocks")),
@@ -70,7 +72,7 @@ def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, 
         "weights_gib": float(weights.group(1)) if weights else None,
         "hybrid_block_size": int(hybrid.group(1)) if hybrid else None,
         "ignored_backend_flag": bool(re.search(r"Cannot use \S+ backend on CPU", log)),
-        "plugin": read_plugin_report(folder / "plugin.jsonl"),
+        "plugin": reports,
     }
 
 

@@ -111,9 +111,7 @@ def command(spec: ServerSpec, port: int, extra_args: Sequence[str] = ()) -> list
 
 def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str, str]:
     """Environment of the server process: offline, the arm's variables, the plugin's settings, the key."""
-    plugin = (
-        {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str(folder / "plugin.jsonl")})} if spec.plugin else {}
-    )
+    plugin = {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str((folder / "plugin.jsonl").resolve())})}
     return job_environment(OFFLINE | LOOPBACK | spec.env | plugin | {"VLLM_API_KEY": api_key})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import socket
 from pathlib import Path
 
@@ -150,6 +149,12 @@ def test_backend_is_read_from_the_log(tmp_path, line):
     assert resolved["attention_backend"] == BACKEND_LINES[line]
     assert resolved["kv_pool_tokens"] == 93184
     assert resolved["block_size"] == 128
+
+
+def test_the_engine_s_own_report_outranks_the_log(tmp_path):
+    (tmp_path / "server.log").write_text("Using TRITON_ATTN backend.\n")
+    (tmp_path / "plugin.jsonl").write_text('{"process": "EngineCore", "chosen": "CPU_ATTN", "path": "x"}\n')
+    assert read_resolved(tmp_path, METRICS, "0.27.0")["attention_backend"] == "CPU_ATTN"
 
 
 def test_a_setting_that_resolved_otherwise_is_refused(tmp_path):

@@ -1,0 +1,147 @@
+"""Synthetic evidence for decide tests: files of the real schema with numbers that a test chooses.
+
+It proves what the decide stage makes of given numbers, and nothing about vLLM.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from adrbench import evidence
+from adrbench.config.load import read_yaml
+from adrbench.evidence import Evidence
+from adrbench.paths import ROOT
+
+TIERS = [{"name": "short", "weight": 1.0}, {"name": "long", "weight": 1.0}]
+TASKS = ("multi_hop_qa", "summary", "retrieval_multi_point", "aggregation_keyword_aggregation")
+
+
+def decision(name: str = "adr0011", **changes: Any) -> dict[str, Any]:
+    """A shipped decision file, with changed keys."""
+    return copy.deepcopy(read_yaml(ROOT / f"config/decisions/{name}.yaml")) | changes
+
+
+def started(order: int) -> str:
+    """Start time of the order-th server, 5 minutes apart."""
+    return f"2026-01-02T{order // 12:02d}:{order % 12 * 5:02d}:00.000+00:00"
+
+
+class World:
+    """A results folder of one platform that a test fills with evidence."""
+
+    def __init__(self, folder: Path, seed: int = 1):
+        self.folder = folder
+        self.rng = np.random.default_rng(seed)
+        self.serve: dict[str, dict[str, dict[str, str]]] = {}
+        self.eval: dict[str, str] = {}
+        self.integrate: dict[str, str] = {}
+        self.count = 0
+
+    def server(
+        self,
+        arm: str,
+        number: int,
+        *,
+        ttft_ms: float = 400.0,
+        tpot_ms: float = 70.0,
+        rate: float = 50.0,
+        noise: float = 0.02,
+        requests: int = 16,
+        pool: int = 46_592,
+        tiers: tuple[str, ...] = ("short", "long"),
+        order: int | None = None,
+        asked: dict[str, Any] | None = None,
+        resolved: dict[str, Any] | None = None,
+        measured: dict[str, Any] | None = None,
+    ) -> None:
+        """One round of one arm: ``noise`` is the log SD between server starts."""
+        self.count += 1
+        when = started(self.count if order is None else order)
+        for tier in tiers:
+            path = self.folder / "cpu" / "serve" / arm / f"r{number}" / f"{tier}.json"
+            start = {name: float(np.exp(noise * self.rng.standard_normal())) for name in ("ttft", "tpot", "rate")}
+            per_request = {
+                "ttft_ms": list(ttft_ms * start["ttft"] * np.exp(0.1 * self.rng.standard_normal(requests))),
+                "tpot_ms": list(tpot_ms * start["tpot"] * np.exp(0.05 * self.rng.standard_normal(requests))),
+            }
+            per_request["e2el_ms"] = [a + 31 * b for a, b in zip(*per_request.values(), strict=True)]
+            content = {metric: _percentiles(values) for metric, values in per_request.items()}
+            tokens = rate * start["rate"]
+            document = Evidence(
+                stage="serve", platform="cpu", arm=arm, round=number, tier=tier,
+                asked={
+                    "arm": {"name": arm}, "policy": "cpu", "content": "string", "model_digest": "model-1",
+                    "prompts_sha256": f"prompts-{tier}", "tier": {"name": tier, "prompts": requests},
+                    "serve": {"endpoint": "completions", "seed": 1},
+                    "server": {"args": ["--dtype", "bfloat16"], "env": {}},
+                } | (asked or {}),
+                resolved={
+                    "kv_pool_tokens": pool, "vllm_version": "0.27.0", "attention_backend": "CPU_ATTN",
+                    "kv_cache_dtype": "auto", "block_size": 128,
+                } | (resolved or {}),
+                measured=content | {
+                    "itl_ms": content["tpot_ms"], "completed": requests, "failed": 0, "per_request": per_request,
+                    "output_tokens_per_s": tokens, "total_tokens_per_s": 7 * tokens, "goodput_requests_per_s": None,
+                } | (measured or {}),
+                started_at=when, finished_at=when,
+            )  # fmt: skip
+            evidence.write_json(path, document.model_dump(mode="json"))
+            self.serve.setdefault(arm, {}).setdefault(str(number), {})[tier] = str(path)
+
+    def accuracy(self, arm: str, scores: dict[str, list[float]], **asked: Any) -> None:
+        """One arm's accuracy run from per-sample scores."""
+        path = self.folder / "cpu" / "eval" / f"{arm}.json"
+        tasks = {
+            name: {
+                "class": name,
+                "metric": "F1",
+                "samples": len(s),
+                "mean": float(np.mean(s)),
+                "scores": s,
+                "control": None,
+            }
+            for name, s in scores.items()
+        }
+        document = Evidence(
+            stage="eval",
+            platform="cpu",
+            arm=arm,
+            asked={"arm": {"name": arm}, "data_sha256": "data-1"} | asked,
+            resolved={"vllm_version": "0.27.0"},
+            measured={"tasks": tasks},
+            started_at=started(0),
+            finished_at=started(0),
+        )
+        evidence.write_json(path, document.model_dump(mode="json"))
+        self.eval[arm] = str(path)
+
+    def integration(self, name: str, asked: dict[str, Any], measured: dict[str, Any]) -> None:
+        """What became of one way of putting a backend into vLLM."""
+        path = self.folder / "cpu" / "integrate" / f"{name}.json"
+        document = Evidence(
+            stage="integrate",
+            platform="cpu",
+            arm=name,
+            asked=asked,
+            resolved={"attention_backend": "CPU_ATTN"},
+            measured=measured,
+            started_at=started(0),
+            finished_at=started(0),
+        )
+        evidence.write_json(path, document.model_dump(mode="json"))
+        self.integrate[name] = str(path)
+
+    def spec(self, **changes: Any) -> dict[str, Any]:
+        """The specification over everything written so far; the first arm is the baseline."""
+        arms = [{"name": arm, "baseline": position == 0} for position, arm in enumerate(self.serve)]
+        return {
+            "platform": "cpu", "decision": decision(), "policy": "cpu", "violations": {}, "arms": arms, "tiers": TIERS,
+            "evidence": {"serve": self.serve, "eval": self.eval, "integrate": self.integrate}, "blocked": {},
+        } | changes  # fmt: skip
+
+
+def _percentiles(values: list[float]) -> dict[str, float]:
+    return {f"p{p}": float(np.percentile(values, p)) for p in (50, 90, 99)} | {"mean": float(np.mean(values))}

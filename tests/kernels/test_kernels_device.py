@@ -1,0 +1,81 @@
+"""Store and decode on a GPU, against the fp32 reference over the same cache: the shape grid.
+
+Runs where torch sees an accelerator (``pytest -n 8 tests/kernels/test_kernels_device.py``), is
+skipped elsewhere. Cannot prove: speed, and behaviour under a captured graph inside vLLM.
+"""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("no accelerator", allow_module_level=True)
+
+from adrbench.kernels.decode import check, launch, reference
+from adrbench.kernels.decode.check import Shape
+from adrbench.kernels.formats import scheme
+from adrbench.kernels.store import check as store_check
+
+SHAPES = [
+    Shape(32, 8, 128, 16, (1, 4096, 0, 333, 16, 17)),
+    Shape(24, 4, 256, 784, (784, 785, 5000, 1, 12345)),
+    Shape(24, 4, 256, 1568, (1568, 3000, 31)),
+    Shape(32, 8, 128, 64, tuple(range(0, 512, 2))),
+    Shape(8, 8, 64, 32, (100, 2049)),
+    Shape(16, 1, 128, 48, (1000, 64, 63, 65)),
+    Shape(12, 2, 64, 128, (127, 128, 129, 8191)),
+    Shape(28, 4, 128, 272, (40000, 271, 272, 273)),
+]
+SCHEMES = [name for name in check.SCHEMES if "fnuz" not in name or torch.version.hip]
+TOLERANCE = {"int8": 3e-3, "int4": 3e-3, "bf16": 6e-3, "fp8_e4m3fn": 8e-3, "fp8_e4m3fnuz": 8e-3, "fp8_e5m2": 3e-2}
+
+
+@pytest.mark.parametrize(
+    "shape", SHAPES, ids=lambda shape: f"h{shape.heads}k{shape.kv_heads}d{shape.dim}p{shape.page_size}"
+)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_decode_matches_fp32(name, shape, record_property):
+    worst = 0.0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        problem = check.build(name, shape, torch.bfloat16, "cuda")
+        arguments = (problem.q, problem.cache, problem.table, problem.lengths, shape.dim**-0.5)
+        expected = reference.decode(*arguments, **problem.scales)
+        out = torch.full_like(problem.q, float("nan"))
+        launch.decode(*arguments, **problem.scales, out=out)
+        again = launch.decode(*arguments, **problem.scales)
+        assert torch.equal(out, again), "two runs differ: a race"
+        worst = max(worst, check.relative_error(out, expected))
+    record_property("relative_error", worst)
+    assert worst <= TOLERANCE[scheme(name).key.values.name]
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if not scheme(name).key.values.is_float])
+def test_a_nan_scale_of_an_unwritten_slot_does_not_reach_the_output(name):
+    torch.manual_seed(0)
+    shape = Shape(8, 2, 128, 64, (70, 129))
+    problem = check.build(name, shape, torch.bfloat16, "cuda")
+    arguments = (problem.q, problem.cache, problem.table, problem.lengths, shape.dim**-0.5)
+    expected = launch.decode(*arguments, **problem.scales)
+    clean = problem.cache.buffer.clone()
+    problem.cache.buffer.fill_(0xFF)  # NaN scales
+    for index, length in enumerate(shape.lengths):
+        for token in range(length):
+            page, offset = int(problem.table[index, token // 64]), token % 64
+            for plane in ("key", "value", "key_scale", "value_scale"):
+                there = getattr(problem.cache, plane)
+                if there is None:
+                    continue
+                whole = getattr(type(problem.cache)(problem.cache.layout, clean), plane)
+                if plane == "value" and problem.cache.layout.values_transposed:
+                    there[page, :, offset // 16, :, offset % 16] = whole[page, :, offset // 16, :, offset % 16]
+                else:
+                    there[page, :, offset] = whole[page, :, offset]
+    assert torch.equal(launch.decode(*arguments, **problem.scales), expected)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("shape", [*store_check.SHAPES, (1000, 8, 128, 64, 17), (777, 4, 256, 784, 2)])
+def test_store_is_byte_exact(name, shape):
+    torch.manual_seed(1)
+    assert store_check._store(name, shape)("cuda") == 0
+    assert store_check._load(name, shape)("cuda") == 0

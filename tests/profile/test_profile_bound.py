@@ -1,0 +1,134 @@
+"""FLOP model by hand, and verdicts per phase on shares whose answer is plain."""
+
+from pathlib import Path
+
+import pytest
+from adrbench.profile.bound import (
+    host_share_cpu,
+    host_share_device,
+    interval,
+    levers,
+    predicted_against_measured,
+    time_share,
+    verdict,
+)
+from adrbench.profile.model_bytes import parameters
+from adrbench.profile.model_flops import (
+    attention_flops,
+    decode_flops,
+    matrix_parameters_per_token,
+    prefill_flops,
+    token_flops,
+)
+from adrbench.profile.model_shape import parse_config
+
+TINY = {
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 40,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.fixture
+def tiny():
+    return parse_config(TINY, Path("config.json"))
+
+
+def test_matrices_are_all_parameters_but_norms_and_tables(tiny):
+    count = parameters(tiny)
+    assert matrix_parameters_per_token(tiny) == count["attention"] + count["feed_forward"]
+
+
+def test_decode_step_by_hand(tiny):
+    matrices = 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16 + 3 * 16 * 24)
+    attention = 4 * 2 * 4 * 4 * (10 + 20)
+    assert decode_flops(tiny, [10, 20]) == 2 * 2 * matrices + attention + 2 * 2 * 40 * 16
+
+
+def test_prefill_is_decode_token_by_token_but_for_the_output_matrix(tiny):
+    one_by_one = sum(decode_flops(tiny, [i + 1]) for i in range(7))
+    assert prefill_flops(tiny, [7]) == pytest.approx(one_by_one - 6 * 2 * 40 * 16)
+
+
+def test_attention_grows_with_the_square_of_the_prompt(tiny):
+    assert attention_flops(tiny, 100 * 101 / 2) / attention_flops(tiny, 10 * 11 / 2) == pytest.approx(5050 / 55)
+
+
+def test_experts_count_as_far_as_they_are_active():
+    config = {**TINY, "model_type": "qwen3_moe", "head_dim": 4, "moe_intermediate_size": 24, "num_experts": 8}
+    flops = [token_flops(parse_config({**config, "num_experts_per_tok": active}, Path("c"))) for active in (1, 2)]
+    assert flops[1] - flops[0] == 2 * 2 * 3 * 16 * 24
+
+
+def certain(value):
+    return interval(value, value, value)
+
+
+@pytest.mark.parametrize(
+    ("shares", "bound"),
+    [
+        ({"compute": certain(0.7), "bandwidth": certain(0.2)}, "compute"),
+        ({"compute": certain(0.1), "bandwidth": interval(0.61, 0.7, 0.8)}, "bandwidth"),
+        ({"bandwidth": interval(0.59, 0.7, 0.8)}, "undecided"),
+        ({"compute": certain(0.1), "bandwidth": certain(0.4), "host": certain(0.3)}, "none"),
+        ({"launch": certain(0.8), "bandwidth": certain(0.1)}, "launch"),
+        ({"compute": certain(0.65), "bandwidth": certain(0.9)}, "bandwidth"),
+    ],
+)
+def test_verdict_needs_a_whole_interval(shares, bound):
+    result = verdict(shares)
+    assert result["bound"] == bound
+    assert all(name in result["rule"] for name in shares)
+
+
+def test_time_share_is_the_roofline():
+    share = time_share(100, interval(50, 100, 200), interval(2, 4, 8))
+    assert share == {"low": 100 / 200 / 8, "median": 0.25, "high": 1.0}
+
+
+def test_host_share_of_a_cpu_step_lies_between_two_readings():
+    share = host_share_cpu(30.0, 70.0, certain(80.0))
+    assert (share["low"], share["high"]) == (pytest.approx(1 - 70 / 80), pytest.approx(0.3))
+
+
+def test_operators_longer_than_the_step_leave_no_host_share_for_sure():
+    assert host_share_cpu(30.0, 70.0, certain(50.0))["low"] == 0.0
+
+
+def test_device_idle_time_is_launch_first_then_host():
+    assert host_share_device(0.3, certain(0.5))["median"] == pytest.approx(0.2)
+    assert host_share_device(0.3, certain(0.9))["median"] == 0.0
+
+
+DECODE = {
+    "bytes_by_part": {"weights": 800.0, "kv_read": 180.0, "kv_write": 10.0, "state": 10.0},
+    "bytes_per_step": 1000.0,
+    "context_tokens": 100,
+    "step_seconds": {"median": 10.0, "low": 9.0, "high": 11.0},
+}
+
+
+def test_levers_state_the_most_they_can_save():
+    found = {row["lever"]: row for row in levers(DECODE, {"launch": certain(0.1), "host": interval(0, 0.1, 0.2)}, 64)}
+    assert found["kv_8bit"]["saves_at_most"] == pytest.approx(0.09)
+    assert found["weights_8bit"]["saves_at_most"] == pytest.approx(0.40)
+    assert "forbids" in found["weights_8bit"]["because"]
+    assert found["compile_or_graphs"]["saves_at_most"] == pytest.approx(0.3)
+    assert found["double_batch"]["saves_at_most"] == pytest.approx(0.4)
+    assert "21.9%" in found["block_size"]["because"]
+
+
+@pytest.mark.parametrize(("median", "agrees"), [(9.2, True), (10.0, False)])
+def test_predicted_against_measured(median, agrees):
+    arm = {"bytes_per_step": 910.0, "step_seconds": {"median": median, "low": median, "high": median}}
+    base = {**DECODE, "step_seconds": {"median": 10.0, "low": 9.8, "high": 10.2}}
+    result = predicted_against_measured(base, arm)
+    assert result["predicted_ratio"] == pytest.approx(0.91)
+    assert result["measured_ratio"]["median"] == pytest.approx(median / 10)
+    assert result["agrees"] is agrees

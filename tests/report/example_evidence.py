@@ -1,0 +1,398 @@
+"""A small, hand-made set of evidence for the CPU platform: the shapes of every stage, values that nobody measured.
+
+It follows the stages' contracts, so that a report can be rendered without running any of them. What it
+cannot prove: that a stage still writes this shape (the decide document is checked by its own model).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from adrbench.config.models import Platform
+from adrbench.evidence import Evidence, write, write_json
+from adrbench.paths import ROOT
+
+TIERS = ("short", "medium", "long")
+TASKS = ("multi_hop_qa", "retrieval_multi_point")
+SPEED = {"auto": 1.0, "fp8-e4m3": 0.94, "fp8-e5m2": 0.91}
+POOL = {"auto": 46592, "fp8-e4m3": 93184, "fp8-e5m2": 93056}
+AT = "2026-11-29T17:0{}:00.000+00:00"
+
+
+def platform(name: str = "cpu") -> Platform:
+    return Platform.model_validate(yaml.safe_load((ROOT / f"config/platforms/{name}.yaml").read_text()))
+
+
+def decision(adr: str) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((ROOT / f"config/decisions/{adr}.yaml").read_text())
+    return data
+
+
+def _evidence(stage: str, minute: int, **parts: Any) -> Evidence:
+    return Evidence(stage=stage, platform="cpu", started_at=AT.format(0), finished_at=AT.format(minute), **parts)  # type: ignore[arg-type]
+
+
+def serve(arm: str, number: int, tier: str) -> Evidence:
+    """One tier; each value differs from every other, so that a mix-up shows."""
+    scale = SPEED[arm] * (1 + 0.03 * (number - 1)) / (1 + TIERS.index(tier))
+
+    def spread(base: float) -> dict[str, float]:
+        return {
+            "p50": base / scale,
+            "p90": 1.21 * base / scale,
+            "p99": 1.43 * base / scale,
+            "mean": 1.05 * base / scale,
+        }
+
+    return _evidence(
+        "serve",
+        1,
+        arm=arm,
+        round=number,
+        tier=tier,
+        resolved={
+            "vllm_version": "0.27.0",
+            "attention_backend": "CPU_ATTN",
+            "kv_cache_dtype": arm.replace("-", "_"),
+            "block_size": 128,
+            "kv_pool_tokens": POOL[arm],
+            "plugin": [],
+        },
+        measured={
+            "completed": 16,
+            "failed": 0,
+            "prefix_cache_hits": 0.0,
+            "preemptions": 0.0,
+            "start_s": 22.6 / scale,
+            "telemetry": {
+                "absent": ["power_w: no counter"],
+                "clock_core_mhz": {"median": 2600.0},
+                "memory_used_bytes": {"max": 6.1e9},
+                "load_average_1min": {"max": 4.2},
+            },
+            "input_tokens": {"min": 130, "median": 187.0 + len(tier), "max": 255, "total": 3000},
+            "ttft_ms": spread(312.0),
+            "tpot_ms": spread(36.5),
+            "itl_ms": spread(35.1),
+            "e2el_ms": spread(1480.0),
+            "output_tokens_per_s": 96.3 * scale,
+            "total_tokens_per_s": 613.0 * scale,
+            "goodput_requests_per_s": None,
+        },
+        files={"bench.json": "0" * 64},
+    )
+
+
+def evaluation(arm: str) -> Evidence:
+    tasks = {}
+    for index, task in enumerate(TASKS):
+        mean = 41.5 + 7 * index - (0 if arm == "auto" else 1.25)
+        control = {"mean": 12.5 + index, "difference": mean - 12.5 - index, "low": 11.0 + index, "high": 47.0}
+        tasks[task] = {
+            "class": task,
+            "metric": "F1",
+            "samples": 14,
+            "mean": mean,
+            "scores": [mean] * 14,
+            "prompt_tokens": {"min": 700, "median": 741, "max": 768},
+            "control": control if arm == "auto" else None,
+            "seconds": 31.0,
+        }
+    return _evidence("eval", 2, arm=arm, resolved={"opencompass_version": "0.5.4"}, measured={"tasks": tasks})
+
+
+def integration(name: str, **parts: Any) -> Evidence:
+    return _evidence("integrate", 3, arm=name, **parts)
+
+
+ANSWERS = {"answers_equal": 6, "answers_compared": 6, "changed": False}
+
+
+def singles(claim_file: Path) -> dict[str, Evidence]:
+    """Evidence that a platform has once."""
+    low_high = {"median": 9.31e9, "low": 9.05e9, "high": 9.52e9}
+    shares = {"prefill": (0.47, 12, 3072, 2.31), "decode": (0.41, 118, 472, 2.02), "mixed": (0.12, 9, 1051, 0.59)}
+    classes = {"gemm": 0.71, "attention": 0.14, "norm_rope_activation": 0.11, "other": 0.0004}
+    phases = {
+        name: {
+            "seconds": seconds,
+            "share": share,
+            "steps": steps,
+            "tokens": tokens,
+            "classes": {cls: seconds * part * (1 + 0.1 * len(name)) for cls, part in classes.items()},
+        }
+        for name, (share, steps, tokens, seconds) in shares.items()
+    }
+    used = {"median": 0.517, "low": 0.482, "high": 0.549}
+    decode = {
+        "step_seconds": {"median": 0.0583, "low": 0.0561, "high": 0.0607},
+        "bytes_per_step": 281000000.0,
+        "kv_share": 0.0436,
+        "kv_bytes_per_token": 23040,
+        "bytes_per_s": {"median": 4.82e9, "low": 4.63e9, "high": 5.01e9},
+        "utilisation": used,
+    }
+    return {
+        "device": _evidence(
+            "device",
+            0,
+            resolved={
+                "vendor": "cpu",
+                "arch": "x86_64",
+                "name": "Example CPU",
+                "runtime": "CPU",
+                "python": "3.11.7",
+                "torch": "2.13.0",
+                "vllm": "0.27.0",
+                "kv_cache_dtypes": ["auto", "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head"],
+            },
+            measured={
+                "devices": [{"index": 0, "name": "Example CPU", "memory_bytes": 25769803776}],
+                "fp8": {"status": "passed", "resolved_dtype": "float8_e4m3fn", "maximum": 448.0},
+            },
+        ),
+        "model": _evidence(
+            "model",
+            0,
+            measured={
+                "architecture": "LlamaForCausalLM",
+                "parameters": 134515008,
+                "weight_bytes": 269030016,
+                "head_dim": 64,
+                "dummy": False,
+            },
+        ),
+        "kernels": _evidence(
+            "kernels",
+            1,
+            measured={
+                "mode": "interpreter",
+                "cases": [{"op": "store"}] * 41,
+                "triton": "3.9.0",
+                "proved": ["bf16", "int8"],
+                "not_proved": {
+                    "fp8_e4m3fn": "cast from fp32: the interpreter computes it wrongly (error 0.5 is above 0)"
+                },
+            },
+        ),
+        "ceiling": _evidence(
+            "profile", 1, tier="ceiling", measured={"read_bytes_per_s": low_high, "last_level_cache_bytes": 34603008}
+        ),
+        "profile": _evidence(
+            "profile",
+            4,
+            arm="auto",
+            measured={
+                "phases": phases,
+                "decode": decode,
+                "g06": {"threshold": 0.6, "utilisation": used, "verdict": "failed", "text": "x"},
+                "overhead": {"ratio": 1.34},
+            },
+            notes=["part of the weights may stay in cache"],
+        ),
+        "L1": integration(
+            "L1", resolved={"attention_backend": "CPU_ATTN", "plugin": []}, measured=ANSWERS | {"ignored": True}
+        ),
+        "L2": integration("L2", measured={"blocked": {"en": "ROCm only", "zh": "仅 ROCm"}}),
+        "L3": integration(
+            "L3",
+            resolved={"attention_backend": "CPU_ATTN", "plugin": [{"mechanism": "L3", "engine": True}]},
+            measured=ANSWERS | {"answers_equal": 5, "ignored": False},
+        ),
+        "claims": _evidence(
+            "claims",
+            1,
+            resolved={"claim_files": {str(claim_file): "0" * 64}},
+            measured={
+                "architectures": {
+                    "gfx936": {"explicit": {"TRITON_ATTN": "TRITON_ATTN", "ROCM_ATTN": "ValueError: made up"}}
+                },
+                "version": "0.18.1",
+                "counts": {"holds": 2, "false": 1, "unverified": 3},
+                "verdicts": {
+                    "ADR0010-todo-variable": _claim("holds", "found nowhere in 1,204 files"),
+                    "ADR0011-A-L1-flag-line": _claim("holds", "the flag is there", "vllm/engine/arg_utils.py:782"),
+                    "ADR0011-C-int8-flag": _claim(
+                        "false",
+                        "no such dtype",
+                        "vllm/config/cache.py:14-23",
+                        {"en": "the flag takes: auto, fp8", "zh": "该 flag 只接受: auto, fp8"},
+                    ),
+                },
+            },
+        ),
+    }
+
+
+def _claim(verdict: str, found: str, where: str = "", corrected: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"verdict": verdict, "found": found, "where": where, "corrected": corrected, "values": {}}
+
+
+def _both(text: str) -> dict[str, str]:
+    return {"en": text, "zh": f"{text} (中文)"}
+
+
+def _gate(entry: dict[str, Any], tier: str | None, arm: str) -> dict[str, Any]:
+    values = {"accuracy_delta": (1.25, -4.1, 6.3), "completion": (1.0, 0.993, 1.0)}
+    value, low, high = values.get(entry["metric"], (1.06 / SPEED[arm], 0.91, 1.31))
+    undecided = entry["metric"] == "accuracy_delta"
+    return {
+        "id": entry["id"],
+        "title": entry["title"] if isinstance(entry["title"], dict) else _both(entry["title"]),
+        "tier": tier,
+        "metric": entry["metric"],
+        "percentile": entry.get("percentile"),
+        "value": value,
+        "low": low,
+        "high": high,
+        "limit": entry["limit"],
+        "verdict": "undecided" if undecided else "passed",
+        "basis": _both("paired bootstrap" if undecided else "order statistics"),
+        "needs": _both("more sample pairs") if undecided else None,
+        "evidence": [],
+    }
+
+
+def _objective(arm: str | None, metric: str) -> dict[str, Any]:
+    known = arm is not None
+    gain = POOL[arm] / POOL["auto"] - 1 if arm else None
+    verdict = "undecided" if not known else "baseline" if arm == "auto" else "better"
+    return {
+        "metric": metric,
+        "value": float(POOL[arm]) if arm else None,
+        "low": None,
+        "high": None,
+        "gain": gain,
+        "gain_low": gain,
+        "gain_high": gain,
+        "noise": 0.0,
+        "p_value": None,
+        "verdict": verdict,
+        "basis": _both("pool tokens"),
+        "needs": None,
+    }
+
+
+def latencies(arm: str, tier: str) -> dict[str, Any]:
+    """Percentiles as the decide stage states them."""
+    measured = serve(arm, 1, tier).measured
+    return {
+        metric: {key: measured[metric][key] for key in ("p50", "p90", "p99")}
+        | {"p99_low": 0.9 * measured[metric]["p99"], "p99_high": None, "requests": 16, "rounds": 1}
+        for metric in ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+    }
+
+
+def verdict(adr: str) -> dict[str, Any]:
+    """The decide stage's document: undecided on accuracy for ADR 0011, blocked for ADR 0010."""
+    config, options = decision(adr), []
+    for option in config["options"]:
+        arm = next((name for name in option["arms"] if name in SPEED), None)
+        gates = [
+            _gate(gate, tier, arm)
+            for gate in config["gates"]
+            for tier in (TIERS if gate["metric"].endswith("_ms") or gate["metric"] == "completion" else (None,))
+            if arm and arm != "auto"
+        ]
+        title = option["title"] if isinstance(option["title"], dict) else {"en": option["title"], "zh": option["title"]}
+        options.append(
+            {
+                "name": option["name"],
+                "title": title,
+                "arm": arm,
+                "state": "measured" if arm else "absent",
+                "reason": None if arm else _both("this platform has no arm for it"),
+                "violations": [],
+                "gates": gates,
+                "objective": _objective(arm, config["objective"]["metric"]),
+                "eligible": arm is not None,
+            }
+        )
+    blocked = adr == "adr0010"
+    accuracy = {
+        arm: {
+            "tasks": {
+                task: {"baseline": 41.5, "arm": 40.25, "delta": 1.25, "low": -4.5, "high": 7.5, "n": 14}
+                for task in TASKS
+            },
+            "mean": {"delta": 1.25, "low": -4.1, "high": 6.3, "pairs": 28},
+            "more_pairs": 927,
+            "exact_agreement": 0.61,
+        }
+        for arm in SPEED
+        if arm != "auto"
+    }
+    noise = {"a": 96.3, "b": 99.2, "ratio": 1.03, "rounds": 2, "sd": 0.021, "floor": 0.083}
+    word = "Blocked" if blocked else "Proposed"
+    return {
+        "schema_version": 1,
+        "decision": adr,
+        "platform": "cpu",
+        "policy": "cpu",
+        "confidence": 0.95,
+        "gain_rule": "lower_bound",
+        "baseline": "auto",
+        "status": {
+            "word": word,
+            "option": None,
+            "text": _both("no second backend here" if blocked else "accuracy is undecided"),
+        },
+        "options": options,
+        "accuracy": {} if blocked else accuracy,
+        "noise": {
+            tier: {"output_tokens_per_s": noise, "ttft_ms.p99": noise | {"a": 440.1, "b": 453.3}} for tier in TIERS
+        },
+        "latency": {arm: {tier: latencies(arm, tier) for tier in TIERS} for arm in SPEED},
+        "drift": [
+            {"metric": "ttft_ms", "tier": "short", "per_hour": 0.12, "low": 0.04, "high": 0.2, "verdict": "drift"}
+        ],
+        "confounded": [{"arm": "fp8-e5m2", "factor": "block_size", "baseline": "128", "value": "64"}],
+        "missing": [] if blocked else [_both("the accuracy gate needs more pairs")],
+    }
+
+
+def build(folder: Path, adr: str = "adr0011", language: str = "en") -> dict[str, Any]:
+    """Write the evidence below ``folder``; the report's specification as JSON data."""
+    results = folder / "results" / "cpu"
+    found: dict[str, Any] = {"serve": {}, "eval": {}, "integrate": {}, "profile": {}}
+    for arm in SPEED:
+        for number in (1, 2) if arm == "auto" else (1,):
+            for tier in TIERS:
+                path = results / "serve" / arm / f"r{number}" / f"{tier}.json"
+                write(path, serve(arm, number, tier))
+                found["serve"].setdefault(arm, {}).setdefault(str(number), {})[tier] = str(path)
+        found["eval"][arm] = str(results / "eval" / f"{arm}.json")
+        write(results / "eval" / f"{arm}.json", evaluation(arm))
+    claim_file = folder / "claims.yaml"
+    entry = {"id": "ADR0011-C-int8-flag", "statement": {"en": "flag `int8`", "zh": "接 `int8`"}}
+    claim_file.write_text(yaml.safe_dump({"claims": [entry]}))
+    for name, document in singles(claim_file).items():
+        path = results / f"{name}.json"
+        write(path, document)
+        if name in ("L1", "L2", "L3"):
+            found["integrate"][name] = str(path)
+        elif name == "profile":
+            found["profile"]["auto"] = str(path)
+        else:
+            found[name] = str(path)
+    found["decide"] = str(results / "decide" / f"{adr}.json")
+    write_json(results / "decide" / f"{adr}.json", verdict(adr))
+    for number, reason in enumerate(("incomplete", "incomplete", "client-bound")):
+        record = {
+            "stage": "serve",
+            "reason": reason,
+            "message": f"tier short: {number} of 16 | failed",
+            "at": f"2026-11-29T17:0{number}",
+        }
+        write_json(results / "rejected" / f"serve-{number}.json", record)
+    return {
+        "platform": platform().model_dump(mode="json"),
+        "decision": decision(adr),
+        "adr": adr,
+        "language": language,
+        "evidence": found,
+        "rejected": str(results / "rejected"),
+        "languages": ["en", "zh"],
+    }

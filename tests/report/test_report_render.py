@@ -1,0 +1,243 @@
+"""Whole reports from the example evidence.
+
+What this cannot prove: that the stages write what the example holds, and that the prose reads well.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from adrbench.paths import ROOT
+from adrbench.report.collect import collect, open_store
+from adrbench.report.lookup import Cell, Source, Store
+from adrbench.report.markdown import Renderer, render
+from adrbench.report.publish import rebase
+from adrbench.report.spec import Spec
+
+OUTPUT = "reports/cpu/adr.md"
+
+
+def text_of(spec: Spec, store: Store | None = None, folder: Path = Path()) -> str:
+    report = collect(spec, store or open_store(spec))
+    return render(report, spec.language, folder / OUTPUT, spec.languages)
+
+
+def test_tables_are_whole(spec: Spec) -> None:
+    """Every row has as many cells as its heading, in every table."""
+    lines = text_of(spec).splitlines()
+    width = 0
+    for number, line in enumerate(lines):
+        if not line.startswith("|"):
+            width = 0
+            continue
+        cells = len(re.findall(r"(?<!\\)\|", line))
+        width = width or cells
+        assert cells == width, f"line {number + 1}: {line}"
+
+
+def test_nothing_is_left_open(spec: Spec) -> None:
+    text = text_of(spec)
+    assert not re.search(r"\bNone\b|Undefined|Phrase\(|Cell\(|\{\w+\}(?!`)", re.sub(r"`[^`]*`", "", text))
+
+
+def test_links_resolve(spec: Spec, tmp_path: Path) -> None:
+    text = text_of(spec, folder=tmp_path)
+    anchors = set(re.findall(r'<a id="(e\d+)"', text))
+    targets = set(re.findall(r"\]\(([^)]+)\)", text))
+    assert len(anchors) > 20
+    for target in targets - {"adr.zh.md", "adr.md"}:
+        if target.startswith("#"):
+            assert target[1:] in anchors, target
+        else:
+            assert (tmp_path / OUTPUT).parent.joinpath(target).resolve().is_file(), target
+
+
+def node_of(data: Any, key: str) -> tuple[Any, str | int]:
+    """(container, last key) of a dotted key, whose parts may hold dots themselves."""
+    if isinstance(data, list):
+        first, _, rest = key.partition(".")
+        return (data, int(first)) if not rest else node_of(data[int(first)], rest)
+    if key in data:
+        return data, key
+    name = max((k for k in data if key.startswith(k + ".")), key=len)
+    return node_of(data[name], key[len(name) + 1 :])
+
+
+def changed(value: Any) -> Any:
+    """Another value of the same kind, far enough away that no rounding hides it."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value * 1.5 + (1 if value == 0 else 0)
+    if isinstance(value, str):
+        return f"9999-{value}"
+    return value[1:] if isinstance(value, list) else dict(list(value.items())[1:])
+
+
+def used_sources(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> list[Source]:
+    seen: dict[Source, None] = {}
+    show = Renderer.cell
+
+    def spy(self: Renderer, cell: Cell, *args: Any, **kwargs: Any) -> str:
+        seen.update(dict.fromkeys(cell.sources))
+        return show(self, cell, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Renderer, "cell", spy)
+        text_of(spec)
+    return list(seen)
+
+
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+def test_every_number_that_is_shown_follows_its_evidence(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change each value that the report names as a source, one at a time: the text changes each time."""
+    store, still = open_store(spec), []
+    # The lines of sources name keys, not values; without them a render takes half the time.
+    monkeypatch.setattr(Renderer, "sources", lambda self: "")
+    before = text_of(spec, store)
+    # A percentile is the decision stage's mean over rounds, which names the rounds' files as well; a round's
+    # number only counts rounds; records of rejections are files of their own; the schemes of the team's rows scale
+    # per head or per group, so that their computed ratio is the same for every head size.
+    sources = [
+        s
+        for s in used_sources(spec, monkeypatch)
+        if s.document != "rejected" and s.key not in ("round", "measured.head_dim")
+    ]
+    sources = [s for s in sources if not (s.document.startswith("serve/") and re.search(r"_ms\.p\d\d$", s.key))]
+    assert len(sources) > 60
+    for source in sources:
+        document = store.documents[source.document]
+        assert document.data is not None
+        original, document.data = document.data, copy.deepcopy(document.data)
+        container, key = node_of(document.data, source.key)
+        container[key] = changed(container[key])
+        if text_of(spec, store) == before:
+            still.append(source)
+        document.data = original
+    assert still == []
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_rejections_are_counted_by_reason(spec: Spec) -> None:
+    assert "| incomplete | 2 | serve | tier short: 1 of 16 \\| failed |" in text_of(spec)
+    assert spec.rejected is not None
+    for path in spec.rejected.glob("*.json"):
+        path.unlink()
+    assert "incomplete | 2" not in text_of(spec)
+
+
+@pytest.mark.parametrize("platform", sorted(path.stem for path in (ROOT / "config/platforms").glob("*.yaml")))
+def test_a_platform_without_evidence_is_unverified(example: ModuleType, adr: str, language: str, platform: str) -> None:
+    """No file at all: every platform's report renders, and says of each measured cell that nobody measured it."""
+    declared = example.platform(platform)
+    spec = Spec.model_validate(
+        {"platform": declared, "decision": example.decision(adr), "adr": adr, "language": language, "evidence": {}}
+    )
+    text = text_of(spec)
+    word = {"en": "unverified", "zh": "未验证"}[language]
+    assert text.count(word) > 10
+    banner = {"en": "Nobody has run this platform file", "zh": "尚无人在该设备上运行过此平台文件"}[language]
+    assert (banner in text) == (declared.verified == "no")
+    assert "[E" not in text
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+class TestStatus:
+    """The top of the page follows the computed verdict."""
+
+    def store(self, spec: Spec, **changes: Any) -> Store:
+        store = open_store(spec)
+        data = store.documents["decide"].data
+        assert data is not None
+        data |= changes
+        return store
+
+    def test_undecided_says_how_many_pairs_are_missing(self, spec: Spec) -> None:
+        text = text_of(spec)
+        assert "| Status | **Proposed (undecided)** |" in text
+        assert "about 927 more sample pairs" in text
+
+    def test_accepted_names_its_option_and_what_to_lock(self, spec: Spec) -> None:
+        status = {"word": "Accepted", "option": "FP8 e4m3 per-tensor", "text": {"en": "all passed", "zh": "通过"}}
+        text = text_of(spec, self.store(spec, status=status, missing=[]))
+        assert "| Status | **Accepted: FP8 e4m3 per-tensor** |" in text
+        assert "write the flags of FP8 e4m3 per-tensor into the start script" in text
+        assert "4. **Missing.** nothing: all gates are decided" in text
+
+    def test_blocked_points_to_other_platforms(self, spec: Spec) -> None:
+        status = {"word": "Blocked", "option": None, "text": {"en": "one backend only", "zh": "仅一个"}}
+        text = text_of(spec, self.store(spec, status=status, missing=[]))
+        assert "1. **Decision.** Blocked. one backend only" in text
+        assert "run a platform whose vLLM can serve at least two of the options" in text
+
+    @pytest.mark.parametrize(
+        ("verdict", "sentence"),
+        [
+            ("passed", "quantised KV helps"),
+            ("failed", "Fewer KV bytes cannot buy much"),
+            ("undecided", "Nothing follows"),
+        ],
+    )
+    def test_g06_says_what_follows(self, spec: Spec, verdict: str, sentence: str) -> None:
+        store = open_store(spec)
+        data = store.documents["profile/auto"].data
+        assert data is not None
+        data["measured"]["g06"]["verdict"] = verdict
+        assert sentence in text_of(spec, store)
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+def test_schemes_say_measured_or_why_not(spec: Spec) -> None:
+    block = text_of(spec).partition("### C.")[2].partition("###")[0]
+    rows = {line.split(" | ")[0].strip("| "): line for line in block.splitlines() if line.startswith("| ")}
+    assert rows["INT8 per-tensor"].endswith("| not offered by vLLM 0.27.0 by flag |")
+    assert "| – / 0.50× | – / +1.2 [−4.1, +6.3] |" in rows["FP8 e4m3 per-tensor"]
+    assert rows["FP8 e4m3 per-tensor"].endswith("| measured |")
+    assert "0.31× computed" in rows["KIVI"]
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+def test_checklist_is_done_only_on_the_device_it_asks_for(spec: Spec) -> None:
+    here = text_of(spec)
+    assert here.count("◐ done here, open on DCU") == 1
+    assert "✔ done" not in here
+    store = open_store(spec)
+    for name, part, change in (
+        ("device", "resolved", {"vendor": "hygon"}),
+        ("kernels", "measured", {"mode": "device", "proved": ["fp8_e4m3fn"]}),
+        ("integrate/L1", "measured", {"ignored": False}),
+    ):
+        data = store.documents[name].data
+        assert data is not None
+        data[part] |= change
+    there = text_of(spec, store)
+    assert there.count("✔ done") == 3
+    assert "fp8_e4m3fn proved on the device" in there
+
+
+@pytest.mark.parametrize("adr", ["adr0010"], indirect=True)
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+def test_backends_by_architecture_prefer_what_vllm_itself_said(spec: Spec) -> None:
+    row = next(line for line in text_of(spec).splitlines() if line.startswith("| ROCM_ATTN | valid"))
+    # The example's claims say that gfx936 refuses it, which the device rules do not.
+    assert row == "| ROCM_ATTN | valid | refused | valid | valid | refused | ignored |"
+
+
+def test_links_are_rebased_for_another_folder() -> None:
+    text = "[a](../../results/cpu/x.json) [b](#e1) [c](adr.zh.md) [d](https://a.b/c)"
+    moved = rebase(text, Path("reports/cpu"), Path("reports"), frozenset({"adr.zh.md"}))
+    assert moved == "[a](../results/cpu/x.json) [b](#e1) [c](adr.zh.md) [d](https://a.b/c)"
+
+
+def test_the_date_is_that_of_the_evidence(spec: Spec) -> None:
+    assert "2026-11-29" in text_of(spec)
+    assert json.dumps(text_of(spec)) == json.dumps(text_of(spec))
