@@ -1,7 +1,7 @@
 """Documents generated from the configuration's models: JSON Schemas, a commented reference, the key tables.
 
-    python -m adrbench.config.documents          write them
-    python -m adrbench.config.documents --check  exit 1 when one differs from the models
+python -m adrbench.config.documents          write them
+python -m adrbench.config.documents --check  exit 1 when one differs from the models
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import types
 import typing
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
-
 from adrbench.config.decision import Decision
 from adrbench.config.models import Main, Platform, Policy
 from adrbench.evidence import write_text
 from adrbench.paths import ROOT
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 FILES = {
     "main": (Main, "config/config.yaml", "What to run; edit this first."),

@@ -34,7 +34,9 @@ MEASURING_CODE = {
 
 def code_digest(stage: str) -> str:
     """Digest of the code that a stage's measurement depends on."""
-    return digest_tree(*(ROOT / path for path in MEASURING_CODE[stage]), suffixes=(".py", ".yaml", ".txt", ".json", ".j2"))
+    return digest_tree(
+        *(ROOT / path for path in MEASURING_CODE[stage]), suffixes=(".py", ".yaml", ".txt", ".json", ".j2")
+    )
 
 
 def model_folder(run: Run, workdir: Path) -> str:
@@ -147,6 +149,7 @@ def accuracy(run: Run, arm: Arm, folder: str, python: str, eval_python: str, mod
         "arm": _arm(arm),
         "server": server(run, arm, folder, python),
         "eval_python": eval_python,
+        "opencompass_version": section.opencompass_version,
         "model": folder,
         "model_evidence": model_evidence,
         "tasks": tasks,
@@ -215,4 +218,5 @@ def report(run: Run, adr: str, language: str, evidence: dict[str, Any]) -> dict[
         "language": language,
         "evidence": evidence,
         "rejected": f"results/{run.platform.name}/rejected",
+        "languages": run.main.report.languages,
     }

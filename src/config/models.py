@@ -134,7 +134,9 @@ class Serve(Section):
     vllm_version: str = Field("0.27.0", description="version that must be served")
     container: str | None = Field(None, description="image for `--sdm apptainer`; its `python` is used")
     args: list[str] = Field([], description="arguments of `vllm serve` that all arms share")
-    env: dict[str, str] = Field({}, description="environment that all arms share; `{project}` stands for the project folder")
+    env: dict[str, str] = Field(
+        {}, description="environment of all arms; `{project}` stands for the project folder"
+    )
     endpoint: Literal["completions", "chat"] = Field(
         "completions", description="`completions`: /v1/completions with string prompts; `chat`: /v1/chat/completions"
     )
@@ -184,10 +186,16 @@ class Eval(Section):
 class Workload(Section):
     """The bounded load of a profile."""
 
-    requests: int = Field(4, gt=0)
-    input_tokens: int = Field(512, gt=0)
-    output_tokens: int = Field(48, gt=0)
-    concurrency: int = Field(4, gt=0)
+    requests: int = Field(4, gt=0, description="requests of one window; all run at once")
+    input_tokens: int = Field(512, gt=0, description="prompt length in tokens")
+    output_tokens: int = Field(48, ge=16, description="tokens generated per request")
+    concurrency: int = Field(4, gt=0, description="equal to `requests`, so that a decode step has one batch size")
+
+    @model_validator(mode="after")
+    def _one_batch(self) -> Workload:
+        if self.requests != self.concurrency:
+            raise ValueError(f"requests ({self.requests}) and concurrency ({self.concurrency}) must be equal")
+        return self
 
 
 class Profile(Section):

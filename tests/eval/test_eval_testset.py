@@ -69,7 +69,7 @@ def test_longbench_rows_are_cut_in_the_middle_and_drawn_by_seed(tmp_path: Path, 
         assert 190 <= sample.prompt_tokens <= 200
         assert sample.document.startswith(f"start{number} ")
         assert sample.document.endswith(f"end{number}")
-        assert sample.control == f"Question: Who is {number}?\nAnswer:"
+        assert sample.control.endswith(f"Question: Who is {number}?\nAnswer:")
     (other,) = dataset.build([settings.model_copy(update={"seed": 2})], {"longbench": str(tmp_path)}, count)
     assert [s.answers for s in other.samples] != [s.answers for s in data.samples]
 

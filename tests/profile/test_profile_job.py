@@ -12,6 +12,7 @@ import pytest
 from adrbench.evidence import Evidence, read, verify_files, write
 from adrbench.job import JobError
 from adrbench.profile import __main__ as job
+from adrbench.profile.sections import busy_note, busy_share
 from adrbench.profile.window import Stream, Window
 
 CONFIG = {
@@ -187,6 +188,18 @@ def test_disagreement_with_the_counters_is_flagged(bench):
     evidence, _ = bench("counters")
     assert evidence.measured["counters"]["decode"]["disagrees"]
     assert any("decode: trace" in note for note in evidence.notes)
+
+
+@pytest.mark.parametrize(("busy", "flagged"), [(None, False), (0.1, False), (0.9, True)])
+def test_busy_host_is_flagged(busy, flagged):
+    assert bool(busy_note(busy)) is flagged
+
+
+def test_busy_share_is_what_was_neither_idle_nor_waiting():
+    before, after = "cpu  10 0 10 100 5 0 0 0 0 0\ncpu0 x", "cpu  40 0 20 150 15 0 0 0 0 0\ncpu0 x"
+    assert busy_share(before, after) == pytest.approx(0.4)
+    assert busy_share(before, before) is None
+    assert busy_share("", "") is None
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("no-trace", "no-trace"), ("cut-trace", "trace-incomplete")])

@@ -1,0 +1,271 @@
+"""How often the decision rule errs, how often it finds a true gain, and what its intervals cover.
+
+    PYTHONPATH=pythonpath python benchmarks/decide_simulation.py --experiments 2000 --output decide_simulation.json
+
+Simulated server starts go through the code that real evidence goes through (``adrbench.decide``). The
+noise of one start is log-normal with heavy tails (Student's t with ``tail_df`` degrees of freedom, scaled
+to ``sd``), on a machine that drifts by ``drift`` over the whole run. Each rate is printed with its 95 %
+Clopper-Pearson interval. What the model leaves out (neighbours that come and go, a clock that throttles
+one arm only) the simulation cannot show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta
+
+from adrbench.decide import interleave
+from adrbench.decide.intervals import Comparison, compare
+from adrbench.decide.multiplicity import holm
+from adrbench.decide.noise import floor, own_spread
+from adrbench.decide.objective import gain_verdict
+from adrbench.decide.planning import rounds_needed
+from adrbench.decide.sequential import look_confidence
+
+BASELINE = "baseline"
+Values = dict[str, dict[int, float]]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of one metric between server starts, on the log scale."""
+
+    sd: float
+    tail_df: float = 4.0
+    drift: float = 0.05
+
+    def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """Deviations of ``size`` consecutive starts."""
+        heavy = rng.standard_t(self.tail_df, size) * math.sqrt((self.tail_df - 2) / self.tail_df)
+        return self.sd * heavy + self.drift * np.linspace(0, 1, size)
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is run and how it is decided."""
+
+    gains: tuple[float, ...]  # true gain of each option over the baseline, as a fraction
+    rounds: int = 5
+    control: int = 2  # runs of the baseline per block
+    minimum_gain: float = 0.05
+    rule: str = "estimate"
+    confidence: float = 0.95
+
+    @property
+    def arms(self) -> dict[str, int]:
+        """Arm -> rounds."""
+        return {BASELINE: self.control * self.rounds} | {f"option{i}": self.rounds for i in range(len(self.gains))}
+
+
+def measure(design: Design, noise: Noise, rng: np.random.Generator) -> Values:
+    """One experiment: every start in its interleaved order; arm -> round -> value."""
+    order = interleave.plan(design.arms, int(rng.integers(1 << 30)))
+    true = {BASELINE: 0.0} | {f"option{i}": math.log1p(gain) for i, gain in enumerate(design.gains)}
+    values: Values = {arm: {} for arm in design.arms}
+    for (arm, number), deviation in zip(order, noise.draw(rng, len(order)), strict=True):
+        values[arm][number] = 100.0 * math.exp(true[arm] + float(deviation))
+    return values
+
+
+def place(rounds: Mapping[str, int], arm: str, number: int) -> int:
+    """Block of a run."""
+    return interleave.block(number, rounds[arm], interleave.count(rounds))
+
+
+def until(values: Values, design: Design, blocks: int) -> Values:
+    """What exists after the first blocks."""
+    return {
+        arm: {r: v for r, v in rounds.items() if place(design.arms, arm, r) <= blocks} for arm, rounds in values.items()
+    }
+
+
+def decide(values: Values, design: Design, confidence: float, family: int | None = None) -> dict[str, str]:
+    """Verdict of every option, by the functions that the decide stage uses.
+
+    Args:
+        family: options that the error is shared among, when some have been dropped before.
+    """
+    where = partial(place, design.arms)
+    options = [arm for arm in values if arm != BASELINE]
+    found: dict[str, Comparison] = {arm: compare(values, arm, BASELINE, confidence, where) for arm in options}
+    tested = 1.0 if design.rule == "estimate" else 1.0 + design.minimum_gain
+    raw = {arm: found[arm].p_value(tested) for arm in options}
+    dropped = {f"dropped{i}": 1.0 for i in range((family or 0) - len(options))}
+    adjusted = holm(raw | dropped)
+    spread = own_spread(values[BASELINE], partial(where, BASELINE))
+    return {
+        arm: gain_verdict(
+            found[arm],
+            floor(spread, confidence, len(values[arm]), len(values[BASELINE])),
+            adjusted[arm],
+            design.minimum_gain,
+            design.rule,
+            confidence,
+        )
+        for arm in options
+    }
+
+
+def adaptive(values: Values, design: Design, first: int = 2) -> tuple[dict[str, str], int]:
+    """Verdicts with looks after every block from ``first``, dropping decided options; and the runs that it took."""
+    looks = list(range(first, design.rounds + 1))
+    verdicts: dict[str, str] = {arm: "undecided" for arm in values if arm != BASELINE}
+    used: set[tuple[str, int]] = set()
+    for now in looks:
+        still_open = [arm for arm, verdict in verdicts.items() if verdict == "undecided"]
+        present = {arm: rounds for arm, rounds in until(values, design, now).items() if arm in {BASELINE, *still_open}}
+        used |= {(arm, r) for arm, rounds in present.items() for r in rounds}
+        confidence = look_confidence(looks, now, design.confidence)
+        verdicts |= decide(present, design, confidence, family=len(verdicts))
+        if "undecided" not in verdicts.values():
+            break
+    return verdicts, len(used)
+
+
+def rate(hits: int, trials: int) -> dict[str, float]:
+    """A proportion with its 95 % Clopper-Pearson interval."""
+    low = 0.0 if hits == 0 else float(beta.ppf(0.025, hits, trials - hits + 1))
+    high = 1.0 if hits == trials else float(beta.ppf(0.975, hits + 1, trials - hits))
+    return {"rate": hits / trials, "low": low, "high": high, "trials": trials}
+
+
+def outcomes(design: Design, noise: Noise, experiments: int, seed: int) -> dict[str, Any]:
+    """How often some option without a true gain wins, and how often the best one wins; with and without looks."""
+    rng = np.random.default_rng(seed)
+    null = [f"option{i}" for i, gain in enumerate(design.gains) if gain <= 0]
+    best = f"option{int(np.argmax(design.gains))}"
+    counts = {"false_switch": 0, "false_switch_adaptive": 0, "power": 0, "power_adaptive": 0}
+    used = 0
+    for _ in range(experiments):
+        values = measure(design, noise, rng)
+        plain = decide(values, design, design.confidence)
+        looked, runs = adaptive(values, design)
+        used += runs
+        counts["false_switch"] += any(plain[arm] == "better" for arm in null)
+        counts["false_switch_adaptive"] += any(looked[arm] == "better" for arm in null)
+        counts["power"] += plain[best] == "better"
+        counts["power_adaptive"] += looked[best] == "better"
+    kept = {k: n for k, n in counts.items() if ("false" in k and null) or ("power" in k and max(design.gains) > 0)}
+    grid = sum(design.arms.values()) * experiments
+    return {k: rate(n, experiments) for k, n in kept.items()} | {"adaptive_share_of_grid": used / grid}
+
+
+def request_coverage(
+    statistic: Callable[[np.ndarray], float], requests: int, rounds: int, noise: Noise, experiments: int, seed: int
+) -> dict[str, float]:
+    """Coverage of the interval of a ratio of a statistic of requests (true ratio 1.3), over rounds of two arms.
+
+    Requests of one start are log-normal around its level with 2 % of slow ones (three times as long).
+    """
+    rng, hits = np.random.default_rng(seed), 0
+    for _ in range(experiments):
+        starts = np.exp(noise.draw(rng, 2 * rounds).reshape(rounds, 2))
+        values: Values = {"arm": {}, BASELINE: {}}
+        for number in range(rounds):
+            for position, (arm, scale) in enumerate((("arm", 1.3), (BASELINE, 1.0))):
+                slow = np.where(rng.random(requests) < 0.02, 3.0, 1.0)
+                times = scale * starts[number, position] * slow * np.exp(0.2 * rng.standard_normal(requests))
+                values[arm][number] = statistic(times)
+        log = compare(values, "arm", BASELINE, 0.95).log
+        hits += log.low is not None and log.high is not None and log.low <= math.log(1.3) <= log.high
+    return rate(hits, experiments)
+
+
+def coverage(experiments: int, seed: int) -> dict[str, Any]:
+    """Coverage of medians, throughput and P99 with 5 rounds."""
+    noise = Noise(0.04)
+    statistics: dict[str, tuple[Callable[[np.ndarray], float], int]] = {
+        "median of 200 requests": (lambda x: float(np.median(x)), 200),
+        "throughput of 200 requests": (lambda x: float(len(x) / x.sum()), 200),
+        "P99 of 50 requests": (lambda x: float(np.percentile(x, 99)), 50),
+        "P99 of 200 requests": (lambda x: float(np.percentile(x, 99)), 200),
+    }
+    # A rate falls where times rise: its true ratio is the inverse, and coverage of a logarithm is symmetric.
+    return {
+        name: request_coverage((lambda x, f=f: 1 / f(x)) if "throughput" in name else f, n, 5, noise, experiments, seed)
+        for name, (f, n) in statistics.items()
+    }
+
+
+def planner(experiments: int, seed: int) -> list[dict[str, Any]]:
+    """Rounds that the planner names for a true gain, and the power that those rounds have in simulation."""
+    found = []
+    for gain in (0.05, 0.075, 0.10):
+        for sd in (0.02, 0.04):
+            rounds = rounds_needed(math.log1p(gain), sd * math.sqrt(2), 0.95)
+            if rounds is None:
+                continue
+            design = Design((gain,), rounds=rounds, control=1, minimum_gain=0.0)
+            rng, hits = np.random.default_rng(seed), 0
+            for _ in range(experiments):
+                values = measure(design, Noise(sd), rng)
+                log = compare(values, "option0", BASELINE, 0.95, partial(place, design.arms)).log
+                hits += log.low is not None and log.low > 0
+            found.append({"gain": gain, "sd": sd, "rounds": rounds, "power": rate(hits, experiments)})
+    return found
+
+
+SCENARIOS: dict[str, Design] = {
+    "A/A, three options": Design((0.0, 0.0, 0.0)),
+    "A/A, three options, 10 rounds": Design((0.0, 0.0, 0.0), rounds=10),
+    "10 % gain, one option": Design((0.10,)),
+    "10 % gain, one of three": Design((0.10, 0.0, 0.0)),
+    "10 % gain, one of three, lower bound above 5 %": Design((0.10, 0.0, 0.0), rule="lower_bound"),
+    "10 % gain, one option, no second baseline run": Design((0.10,), control=1),
+    "15 % gain, 5 % and 20 % loss, 10 rounds": Design((0.15, -0.05, -0.20), rounds=10),
+    "20 %, 10 % and 30 % loss, 10 rounds": Design((-0.20, -0.10, -0.30), rounds=10),
+}
+
+
+def run(experiments: int, seed: int) -> dict[str, Any]:
+    """The whole table."""
+    table = []
+    for name, design in SCENARIOS.items():
+        for noise in (Noise(0.02), Noise(0.04), Noise(0.10, drift=0.2)):
+            began = time.perf_counter()
+            result = outcomes(design, noise, experiments, seed)
+            table.append({"scenario": name, "design": asdict(design), "noise": asdict(noise)} | result)
+            print(f"{name}, SD {noise.sd:.0%}: {summary(result)} ({time.perf_counter() - began:.0f} s)", flush=True)
+    covered = coverage(experiments, seed)
+    for name, found in covered.items():
+        print(f"coverage, {name}: {found['rate']:.3f} [{found['low']:.3f}, {found['high']:.3f}]", flush=True)
+    planned = planner(experiments, seed)
+    for row in planned:
+        power = row["power"]
+        print(
+            f"planner, gain {row['gain']:.1%}, SD {row['sd']:.0%}: {row['rounds']} rounds, "
+            f"power {power['rate']:.3f} [{power['low']:.3f}, {power['high']:.3f}]",
+            flush=True,
+        )
+    return {"seed": seed, "experiments": experiments, "outcomes": table, "coverage": covered, "planner": planned}
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    parts = [f"{k} {v['rate']:.3f} [{v['low']:.3f}, {v['high']:.3f}]" for k, v in result.items() if isinstance(v, dict)]
+    return ", ".join([*parts, f"share of the grid {result['adaptive_share_of_grid']:.2f}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=20260609)
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    arguments = parser.parse_args()
+    result = run(arguments.experiments, arguments.seed)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

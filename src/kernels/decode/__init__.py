@@ -1,0 +1,1 @@
+"""Decode attention over a paged, quantised KV cache: one query token per sequence, split over the sequence."""

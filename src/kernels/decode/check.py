@@ -1,0 +1,141 @@
+"""The cases of decode attention against the fp32 reference over the same cache.
+
+Error: ||out - ref|| / ||ref||, the worst sequence. The cache is filled by the torch reference, so a
+fault of the store kernel cannot hide here; every page is poisoned before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from adrbench.kernels.case import Case
+from adrbench.kernels.decode import launch, reference
+from adrbench.kernels.decode.config import LaunchConfig
+from adrbench.kernels.formats import scheme
+from adrbench.kernels.formats.layout import PagedCache, PageLayout
+from adrbench.kernels.store import reference as store
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One problem: query heads, KV heads, dimension, page size, and each sequence's length."""
+
+    heads: int
+    kv_heads: int
+    dim: int
+    page_size: int
+    lengths: tuple[int, ...]
+
+    def __str__(self) -> str:
+        lengths = "+".join(map(str, self.lengths))
+        return f"{self.heads}/{self.kv_heads} heads, D {self.dim}, page {self.page_size}, L {lengths}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Random inputs of one shape, on one device."""
+
+    q: torch.Tensor
+    cache: PagedCache
+    table: torch.Tensor
+    lengths: torch.Tensor
+    scales: dict[str, torch.Tensor]
+    key: list[torch.Tensor]
+    value: list[torch.Tensor]
+
+
+def build(name: str, shape: Shape, dtype: torch.dtype, device: str, spare_pages: int = 3) -> Problem:
+    """Fill a shuffled, poisoned cache of scheme ``name`` with random rows, some of them outliers."""
+    layout = PageLayout(scheme(name), shape.kv_heads, shape.dim, shape.page_size)
+    per_sequence = [-(-length // shape.page_size) for length in shape.lengths]
+    width, pages = max(1, *per_sequence), sum(per_sequence) + spare_pages
+    order = torch.randperm(pages).to(torch.int32)
+    # Entries past a sequence's pages point far outside the cache: reading through one is a fault.
+    table = torch.full((len(shape.lengths), width), 1 << 24, dtype=torch.int32)
+    cache, start = PagedCache.allocate(layout, pages, device), 0
+    key, value, slots = [], [], []
+    for index, length in enumerate(shape.lengths):
+        table[index, : per_sequence[index]] = order[start : start + per_sequence[index]]
+        start += per_sequence[index]
+        rows = torch.randn(2, length, shape.kv_heads, shape.dim, device=device)
+        rows *= 1 + 3 * (torch.rand(2, length, shape.kv_heads, 1, device=device) > 0.97)
+        key.append(rows[0].to(dtype).float())
+        value.append(rows[1].to(dtype).float())
+        slots.append(reference.slots_of(table[index], length, shape.page_size).to(device))
+    scales = {}
+    if layout.scheme.is_static:
+        top = layout.scheme.key.values.maximum
+        for side, rows_of in (("key_scale", key), ("value_scale", value)):
+            scales[side] = torch.cat(rows_of).abs().amax((0, 2)).clamp(min=1e-3) / top
+    store.store(cache, torch.cat(key), torch.cat(value), torch.cat(slots), **scales)
+    q = torch.randn(len(shape.lengths), shape.heads, shape.dim, device=device).to(dtype)
+    lengths = torch.tensor(shape.lengths, dtype=torch.int32, device=device)
+    return Problem(q, cache, table.to(device), lengths, scales, key, value)
+
+
+def relative_error(out: torch.Tensor, expected: torch.Tensor) -> float:
+    """Worst over sequences of ||out - expected|| / ||expected||; an empty sequence must be zero."""
+    difference = (out.float() - expected).flatten(1).norm(dim=1)
+    size = expected.flatten(1).norm(dim=1)
+    return float((difference / torch.where(size > 0, size, torch.ones_like(size))).max().item())
+
+
+def run(name: str, shape: Shape, config: LaunchConfig | None, dtype: torch.dtype) -> Callable[[str], float]:
+    """A case's function."""
+
+    def error(device: str) -> float:
+        problem = build(name, shape, dtype, device)
+        scale = shape.dim**-0.5
+        arguments = (problem.q, problem.cache, problem.table, problem.lengths, scale)
+        expected = reference.decode(*arguments, **problem.scales)
+        out = torch.full_like(problem.q, float("nan"))
+        launch.decode(*arguments, **problem.scales, out=out, config=config)
+        return relative_error(out, expected)
+
+    return error
+
+
+ODD_LENGTHS = (1, 15, 16, 17, 63, 64, 65, 0, 200)
+
+SHAPES = (
+    (Shape(4, 1, 128, 16, (37, 5)), LaunchConfig(64, 4, 3, 1)),
+    (Shape(12, 2, 64, 64, ODD_LENGTHS), LaunchConfig(64, 4, 3, 2)),
+    (Shape(6, 1, 256, 784, (785, 100)), LaunchConfig(64, 4, 3, 4)),
+)
+
+TOLERANCES = {"int8": 2e-3, "int4": 2e-3, "bf16": 6e-3, "fp8_e4m3fn": 8e-3, "fp8_e4m3fnuz": 8e-3, "fp8_e5m2": 3e-2}
+"""Rounding of q and P to two codes each, of the output to 16 bit, and of fp8 sums in the matrix unit."""
+
+SCHEMES = (
+    "bf16",
+    "int8_per_head",
+    "int8_per_token_head",
+    "int4_per_token_head",
+    "fp8_per_head",
+    "fp8_per_token_head",
+    "fp8_e4m3fnuz_per_head",
+    "fp8_e5m2_per_head",
+)
+
+
+def cases() -> list[Case]:
+    found = []
+    for name in SCHEMES:
+        values = scheme(name).key.values
+        needs: tuple[str, ...] = ("int8:dot",)
+        if values.is_float:
+            needs = (f"{values.name}:dot", f"{values.name}:cast from fp32")
+        for shape, config in SHAPES:
+            found.append(
+                Case(
+                    "decode",
+                    values.name,
+                    f"decode {name}, {shape}",
+                    run(name, shape, config, torch.float16),
+                    TOLERANCES[values.name],
+                    needs,
+                )
+            )
+    return found

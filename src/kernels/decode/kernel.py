@@ -1,0 +1,308 @@
+# mypy: ignore-errors
+# Triton's language is not Python: annotations there are compile-time values.
+"""Split-KV paged decode attention. Grids: partial (sequence, KV head, split), combine (sequence, head).
+
+Everything is transposed, so that the long axis fills the matrix units and nothing 8-bit is ever
+converted: scores S^T [tokens, queries] = K [tokens, D] Q^T [D, queries], and output
+O^T [D, queries] = V^T [D, tokens] P^T [tokens, queries]. Tokens (then dimensions) are the M of the
+instruction and go from memory through shared memory into it untouched; the few query heads of a KV
+head are its N, whose smallest size is 8. 8-bit operands need an 8-bit partner, so each query (and
+each probability) is written as two codes, ``high + low / RESIDUAL``, in columns that N has to spare:
+that makes quantising them cost no accuracy. Scales never touch the codes: the key scale multiplies
+S; the value scale is added to S as its logarithm, so that one maximum serves softmax and
+requantisation of P.
+"""
+
+import triton
+import triton.language as tl
+
+BLOCK: tl.constexpr = tl.constexpr(16)
+"""Tokens per transposed block of values; ``formats.layout.BLOCK_TOKENS``."""
+
+ROUND_TO_INTEGER: tl.constexpr = tl.constexpr(12582912.0)
+"""1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer and leaves it in the low mantissa bits."""
+
+
+@triton.jit
+def two_codes(x, RESIDUAL: tl.constexpr, CODE: tl.constexpr):
+    """(high, low) codes with x = high + low / RESIDUAL, for fp32 ``x`` within the format's range.
+
+    Below a float format's normal range ``high`` itself is rounded, by less than 2^-17 of the maximum.
+    """
+    if tl.int8 == CODE:
+        rounded = x + ROUND_TO_INTEGER
+        rest = (x - (rounded - ROUND_TO_INTEGER)) * RESIDUAL + ROUND_TO_INTEGER
+        return rounded.to(tl.int32, bitcast=True).to(tl.int8), rest.to(tl.int32, bitcast=True).to(tl.int8)
+    else:
+        # Rounded in the bits of fp32, because converting the code back is what ptxas 12.8 gets wrong
+        # (it reads a register that it never wrote once two conversions share one).
+        DROP: tl.constexpr = 21 if CODE == tl.float8e5 else 20
+        bits = x.to(tl.int32, bitcast=True) + (1 << (DROP - 1))
+        rounded = ((bits >> DROP) << DROP).to(tl.float32, bitcast=True)
+        return rounded.to(CODE), ((x - rounded) * RESIDUAL).to(CODE)
+
+
+@triton.jit
+def side_by_side(high, low, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """[ROWS, COLUMNS] twice -> [ROWS, 2 * COLUMNS]: all high columns, then all low ones."""
+    return tl.reshape(tl.permute(tl.join(high, low), (0, 2, 1)), (ROWS, 2 * COLUMNS))
+
+
+@triton.jit
+def halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """[ROWS, 2 * COLUMNS] -> its left and its right half. Both lie in the same thread's registers."""
+    return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLUMNS)), (0, 2, 1)))
+
+
+@triton.jit
+def low_nibbles(x, ASM: tl.constexpr):
+    """16 times the signed low nibble of each byte. Left-aligned, a nibble needs no sign extension.
+
+    The NVIDIA backend would unpack every byte; four bytes at once is 2 instructions. AMD's does so itself.
+    """
+    if ASM == "ptx":
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 u; shl.b32 u, $1, 4; and.b32 $0, u, 0xF0F0F0F0; }",
+            "=r,r", [x], dtype=tl.int8, is_pure=True, pack=4,
+        )  # fmt: skip
+    else:
+        return x << 4
+
+
+@triton.jit
+def high_nibbles(x, ASM: tl.constexpr):
+    """16 times the signed high nibble of each byte."""
+    if ASM == "ptx":
+        return tl.inline_asm_elementwise(
+            "and.b32 $0, $1, 0xF0F0F0F0;", "=r,r", [x], dtype=tl.int8, is_pure=True, pack=4
+        )
+    else:
+        return x & -16
+
+
+@triton.jit
+def queries(
+    q, top, RESIDUAL: tl.constexpr, MAXIMUM: tl.constexpr, CODE: tl.constexpr, GP: tl.constexpr, ROW: tl.constexpr
+):
+    """(Q^T [ROW, 2 GP] as codes, [GP] what each query was divided by), of fp32 ``q`` [GP, ROW] with |q| <= ``top``."""
+    factor = tl.maximum(top, 1e-20) * (1.0 / MAXIMUM)
+    high, low = two_codes(tl.trans(q * (1.0 / factor)[:, None]), RESIDUAL, CODE)
+    return side_by_side(high, low, ROW, GP), factor
+
+
+@triton.jit
+def addresses(
+    table_ptr, start, last, page_stride, scale_stride, head,
+    ROW: tl.constexpr, VALUE_BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Offsets of one tile: keys [TILE, ROW], values [ROW, TILE], scales [TILE].
+
+    Tokens past ``last`` read the last block again: a valid address, and still 16 consecutive tokens,
+    which is what the hints promise the compiler.
+    """
+    o_t = tl.arange(0, TILE)
+    o_d = tl.arange(0, ROW)
+    if PAGE % TILE == 0:
+        page = tl.load(table_ptr + start // PAGE).to(tl.int64)
+        token = start % PAGE + o_t
+    else:
+        block = tl.minimum((start + o_t) // BLOCK, last // BLOCK)
+        page = tl.load(table_ptr + block // (PAGE // BLOCK)).to(tl.int64)
+        token = block % (PAGE // BLOCK) * BLOCK + o_t % BLOCK
+    base = page * page_stride + head * (PAGE * ROW)
+    if PAGE % TILE == 0:
+        p_k = base + (token[:, None] * ROW + o_d[None, :])
+        if VALUE_BLOCK:
+            p_v = base + ((token // BLOCK * (ROW * BLOCK) + token % BLOCK)[None, :] + o_d[:, None] * BLOCK)
+        else:
+            p_v = base + (token[:, None] * ROW + o_d[None, :])
+    else:
+        p_k = (base + token * ROW)[:, None] + o_d[None, :]
+        if VALUE_BLOCK:
+            p_v = (base + token // BLOCK * (ROW * BLOCK) + token % BLOCK)[None, :] + o_d[:, None] * BLOCK
+        else:
+            p_v = (base + token * ROW)[:, None] + o_d[None, :]
+    p_k = tl.multiple_of(tl.max_contiguous(p_k, (1, 16)), (1, 16))
+    p_v = tl.multiple_of(tl.max_contiguous(p_v, (1, 16)), (1, 16))
+    return p_k, p_v, page * scale_stride + head * PAGE + token
+
+
+@triton.jit
+def tile_step(
+    q0, q1, q_scale, m, l, acc0, acc1,
+    table_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, start, length, page_stride, scale_stride, head,
+    RESIDUAL: tl.constexpr, MAXIMUM: tl.constexpr, CODE: tl.constexpr, PACKED: tl.constexpr, TOKEN_SCALE: tl.constexpr,
+    ASM: tl.constexpr, GP: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One tile of tokens: (m [GP], l [TILE, GP], accumulators [ROW, N]) brought up to date.
+
+    ``m`` is the running maximum of log2(p * value scale); ``l`` holds, per token of the tile, the sum
+    of p / 2^m: summed over tokens only once, at the end.
+    """
+    p_k, p_v, p_s = addresses(
+        table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, RESIDUAL > 0, PAGE, TILE
+    )
+    b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
+    if PACKED:
+        s = tl.dot(low_nibbles(b_k, ASM), q0) + tl.dot(high_nibbles(b_k, ASM), q1)
+    else:
+        s = tl.dot(b_k, q0)  # [TILE, 2 GP], [TILE, GP] for 16 bit
+    if RESIDUAL > 0:
+        high, low = halves(s, TILE, GP)
+        if tl.int8 == CODE:
+            s = (high * RESIDUAL + low).to(tl.float32)
+        else:
+            s = high * RESIDUAL + low
+    s = s * q_scale[None, :]
+    m_t = start + tl.arange(0, TILE) < length
+    if TOKEN_SCALE:
+        b_vs = tl.load(vs_ptr + p_s)
+        s = s * tl.load(ks_ptr + p_s)[:, None] + tl.log2(b_vs)[:, None]
+    s = tl.where(m_t[:, None], s, float("-inf"))
+    m_tile = tl.max(s, 0)
+    m_new = tl.maximum(m, m_tile)
+    alpha = tl.exp2(m - m_new)
+    p = tl.exp2(s - m_tile[None, :])  # 1 at the tile's maximum: the full range of a code
+    beta = tl.exp2(m_tile - m_new)
+    if TOKEN_SCALE:
+        weight = tl.where(m_t, 1.0 / b_vs, 0.0)
+        l = l * alpha[None, :] + p * (weight[:, None] * beta[None, :])
+    else:
+        l = l * alpha[None, :] + p * beta[None, :]
+
+    b_v = tl.load(v_ptr + p_v)  # [ROW, TILE], or [TILE, ROW] for 16 bit
+    if RESIDUAL > 0:
+        high, low = two_codes(p * MAXIMUM, RESIDUAL, CODE)
+        b_p = side_by_side(high, low, TILE, GP)
+        alpha = tl.reshape(tl.permute(tl.join(alpha, alpha), (1, 0)), (2 * GP,))
+        beta = tl.reshape(tl.permute(tl.join(beta, beta * (1.0 / RESIDUAL)), (1, 0)), (2 * GP,))
+    else:
+        b_p = p.to(b_v.dtype)
+        b_v = tl.trans(b_v)
+    if PACKED:
+        acc0 = acc0 * alpha[None, :] + tl.dot(low_nibbles(b_v, ASM), b_p).to(tl.float32) * beta[None, :]
+        acc1 = acc1 * alpha[None, :] + tl.dot(high_nibbles(b_v, ASM), b_p).to(tl.float32) * beta[None, :]
+    else:
+        acc0 = acc0 * alpha[None, :] + tl.dot(b_v, b_p).to(tl.float32) * beta[None, :]
+    return m_new, l, acc0, acc1
+
+
+@triton.jit(do_not_specialize=["splits", "table_stride"])
+def decode_partial_kernel(
+    q_ptr,  # [sequences, heads, D]
+    k_ptr,  # key codes of the first page
+    v_ptr,  # value codes of the first page
+    ks_ptr,  # fp32; per token: scale plane of the first page; static: [KV heads]
+    vs_ptr,
+    table_ptr,  # [sequences, table_stride] int32 pages
+    length_ptr,  # [sequences] int32
+    o_ptr,  # [sequences, heads, splits, D] fp32
+    lse_ptr,  # [sequences, heads, splits] fp32, base 2
+    softmax_scale,
+    table_stride,
+    page_stride,  # elements of k_ptr and v_ptr
+    scale_stride,  # elements of ks_ptr and vs_ptr
+    splits,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,  # query heads per KV head
+    GP: tl.constexpr,  # GROUP padded to 8, 16, ...
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    SCOPE: tl.constexpr,  # "none", "static", "token"
+    CODE: tl.constexpr,  # type of the codes that are multiplied
+    PACKED: tl.constexpr,  # two 4-bit codes per byte: dimensions d and d + D / 2
+    MAXIMUM: tl.constexpr,  # largest code of q and p
+    RESIDUAL: tl.constexpr,  # see two_codes; 0: 16-bit operands
+    ASM: tl.constexpr,  # "ptx" or "none"
+):
+    sequence, head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    length = tl.load(length_ptr + sequence)
+    tiles = tl.cdiv(length, TILE)
+    per_split = tl.cdiv(tiles, splits)
+    first = split * per_split
+    end = tl.minimum(first + per_split, tiles)
+
+    ROW: tl.constexpr = D // 2 if PACKED else D
+    N: tl.constexpr = 2 * GP if RESIDUAL > 0 else GP
+    o_g = tl.arange(0, GP)
+    o_d = tl.arange(0, ROW)
+    m_g = o_g < GROUP
+    row = sequence * (KV_HEADS * GROUP) + head * GROUP + o_g
+    p_q = q_ptr + row[:, None] * D + o_d[None, :]
+    b_q0 = tl.load(p_q, mask=m_g[:, None], other=0.0)
+    b_q1 = b_q0
+    q_scale = tl.full([GP], softmax_scale * 1.4426950408889634, tl.float32)
+    if RESIDUAL > 0:
+        if PACKED:
+            b_q1 = tl.load(p_q + ROW, mask=m_g[:, None], other=0.0)
+            b_q0 = b_q0.to(tl.float32)
+            b_q1 = b_q1.to(tl.float32)
+            top = tl.maximum(tl.max(tl.abs(b_q0), 1), tl.max(tl.abs(b_q1), 1))
+            b_q0, factor = queries(b_q0, top, RESIDUAL, MAXIMUM, CODE, GP, ROW)
+            b_q1, factor = queries(b_q1, top, RESIDUAL, MAXIMUM, CODE, GP, ROW)
+            q_scale *= factor * (1.0 / (16 * RESIDUAL))
+        else:
+            b_q0 = b_q0.to(tl.float32)
+            b_q0, factor = queries(b_q0, tl.max(tl.abs(b_q0), 1), RESIDUAL, MAXIMUM, CODE, GP, ROW)
+            b_q1 = b_q0
+            q_scale *= factor * (1.0 / RESIDUAL)
+    else:
+        b_q0 = tl.trans(b_q0.to(k_ptr.dtype.element_ty))
+        b_q1 = b_q0
+    if SCOPE == "static":
+        q_scale *= tl.load(ks_ptr + head)
+
+    m = tl.full([GP], float("-inf"), tl.float32)
+    l = tl.zeros([TILE, GP], tl.float32)
+    acc0 = tl.zeros([ROW, N], tl.float32)
+    acc1 = tl.zeros([ROW, N], tl.float32)
+    p_table = table_ptr + sequence * table_stride
+    for i in range(first, end):
+        m, l, acc0, acc1 = tile_step(
+            b_q0, b_q1, q_scale, m, l, acc0, acc1,
+            p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i * TILE, length, page_stride, scale_stride, head,
+            RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, TILE,
+        )  # fmt: skip
+
+    total = tl.sum(l, 0)
+    ok = total > 0
+    norm = 1.0 / tl.where(ok, total, 1.0)
+    if RESIDUAL > 0:
+        norm *= 1.0 / MAXIMUM / (16 if PACKED else 1)
+        if SCOPE == "static":
+            norm *= tl.load(vs_ptr + head)
+        high, low = halves(acc0, ROW, GP)
+        acc0 = high + low
+        if PACKED:
+            high, low = halves(acc1, ROW, GP)
+            acc1 = high + low
+    p_o = o_ptr + ((row * splits + split) * D)[None, :] + o_d[:, None]
+    tl.store(p_o, acc0 * norm[None, :], mask=m_g[None, :])
+    if PACKED:
+        tl.store(p_o + ROW, acc1 * norm[None, :], mask=m_g[None, :])
+    lse = tl.where(ok, m + tl.log2(tl.where(ok, total, 1.0)), float("-inf"))
+    tl.store(lse_ptr + row * splits + split, lse, mask=m_g)
+
+
+@triton.jit
+def decode_combine_kernel(
+    o_ptr,  # [sequences * heads, SPLITS, D] fp32
+    lse_ptr,  # [sequences * heads, SPLITS] fp32, base 2
+    out_ptr,  # [sequences * heads, D]
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SPLITS_PADDED: tl.constexpr,
+):
+    """Weighted mean of the splits of one query head; zero for an empty sequence."""
+    row = tl.program_id(0).to(tl.int64)
+    o_s = tl.arange(0, SPLITS_PADDED)
+    o_d = tl.arange(0, D)
+    m_s = o_s < SPLITS
+    lse = tl.load(lse_ptr + row * SPLITS + o_s, mask=m_s, other=float("-inf"))
+    top = tl.max(lse, 0)
+    weight = tl.exp2(lse - tl.where(top > float("-inf"), top, 0.0))
+    parts = tl.load(o_ptr + (row * SPLITS + o_s)[:, None] * D + o_d[None, :], mask=m_s[:, None], other=0.0)
+    total = tl.sum(weight, 0)
+    out = tl.sum(parts * weight[:, None], 0) / tl.where(total > 0, total, 1.0)
+    tl.store(out_ptr + row * D + o_d, out.to(out_ptr.dtype.element_ty))

@@ -1,0 +1,153 @@
+"""Launcher of decode attention: checks, the launch configuration, and the two kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from adrbench.kernels.decode.config import LaunchConfig, choose, current_target
+from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
+from adrbench.kernels.formats.layout import PagedCache, PageLayout
+from adrbench.kernels.formats.scheme import Scheme
+from adrbench.kernels.store.launch import codes_pointer, scale_arguments, scope_of
+
+HEAD_DIMS = (64, 128, 256)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How queries and probabilities are written beside a cache's codes.
+
+    ``residual`` is the factor by which the second code is finer: the largest rounding error of the
+    first code, times it, still fits the format.
+    """
+
+    code: Any
+    maximum: float
+    residual: int
+    packed: bool = False
+
+
+CODES: dict[str, Codes] = {
+    "bf16": Codes(tl.bfloat16, 1.0, 0),
+    "int8": Codes(tl.int8, 127.0, 254),
+    "int4": Codes(tl.int8, 127.0, 254, packed=True),
+    "fp8_e4m3fn": Codes(tl.float8e4nv, 448.0, 16),
+    "fp8_e4m3fnuz": Codes(tl.float8e4b8, 240.0, 16),
+    "fp8_e5m2": Codes(tl.float8e5, 57344.0, 8),
+}
+
+
+def padded_group(group: int, scheme: Scheme) -> int:
+    """Query heads per KV head, padded to what fills the matrix instruction's smallest N of 16: 8-bit
+    operands use every column twice (high and low codes)."""
+    smallest = 16 if scheme.key.values.bits == 16 else 8
+    return max(smallest, triton.next_power_of_2(group))
+
+
+def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -> dict[str, Any]:
+    """Compile-time arguments of the partial kernel; ``kind`` is a ``Target.kind``."""
+    codes = CODES[layout.scheme.key.values.name]
+    group = heads // layout.kv_heads
+    return {
+        "KV_HEADS": layout.kv_heads,
+        "GROUP": group,
+        "GP": padded_group(group, layout.scheme),
+        "D": layout.head_dim,
+        "PAGE": layout.page_size,
+        "TILE": config.tile,
+        "SCOPE": scope_of(layout.scheme),
+        "CODE": codes.code,
+        "PACKED": codes.packed,
+        "MAXIMUM": codes.maximum,
+        "RESIDUAL": codes.residual,
+        "ASM": "ptx" if kind == "cuda" and codes.packed else "none",
+    }
+
+
+def _check(q: torch.Tensor, cache: PagedCache, table: torch.Tensor, lengths: torch.Tensor) -> None:
+    layout = cache.layout
+    if q.ndim != 3 or not q.is_contiguous() or q.shape[2] != layout.head_dim:
+        raise ValueError(f"q must be contiguous [sequences, heads, {layout.head_dim}], got {tuple(q.shape)}")
+    if layout.head_dim not in HEAD_DIMS:
+        raise ValueError(f"head_dim {layout.head_dim}: use one of {HEAD_DIMS}")
+    if q.shape[1] % layout.kv_heads:
+        raise ValueError(f"{q.shape[1]} query heads are not a multiple of {layout.kv_heads} KV heads")
+    if table.ndim != 2 or table.shape[0] != q.shape[0] or table.dtype != torch.int32 or table.stride(1) != 1:
+        raise ValueError(f"the block table must be int32 [{q.shape[0]}, pages], got {table.dtype} {tuple(table.shape)}")
+    if lengths.shape != q.shape[:1] or lengths.dtype != torch.int32:
+        raise ValueError(f"lengths must be int32 [{q.shape[0]}], got {lengths.dtype} {tuple(lengths.shape)}")
+
+
+def decode(
+    q: torch.Tensor,
+    cache: PagedCache,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    softmax_scale: float,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    config: LaunchConfig | None = None,
+    longest: int | None = None,
+) -> torch.Tensor:
+    """Attention of one query token per sequence over its cached tokens; full attention, no window.
+
+    Args:
+        q: ``[sequences, heads, dim]`` fp16 or bf16 (fp32 in the interpreter).
+        cache: the pages; every slot below a sequence's length has been stored.
+        table: int32 ``[sequences, pages]``, each sequence's pages in order.
+        lengths: int32 ``[sequences]``, tokens to attend to; 0 gives zeros.
+        softmax_scale: factor on q k, usually dim ** -0.5.
+        key_scale, value_scale: fp32 ``[kv_heads]`` for static schemes.
+        out: written and returned; same shape and dtype as ``q`` by default.
+        config: overrides the table of ``config.choose``.
+        longest: longest length, where the caller knows it; the block table's width otherwise. Only
+            the split count depends on it, never the result.
+
+    Returns:
+        ``[sequences, heads, dim]``.
+
+    Raises:
+        ValueError: arguments that the kernel does not take, with what it takes.
+        NotImplementedError: the scheme has no decode kernel.
+    """
+    _check(q, cache, table, lengths)
+    layout, target = cache.layout, current_target()
+    sequences, heads, dim = q.shape
+    out = torch.empty_like(q) if out is None else out
+    if sequences == 0:
+        return out
+    if config is None:
+        reach = longest if longest is not None else table.shape[1] * layout.page_size
+        bits = layout.scheme.key.values.bits
+        config = choose(bits, dim, sequences * layout.kv_heads, reach, target)
+    key_scales, value_scales, scale_stride = scale_arguments(cache, scope_of(layout.scheme), key_scale, value_scale)
+    parts = torch.empty((sequences, heads, config.splits, dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((sequences, heads, config.splits), dtype=torch.float32, device=q.device)
+    decode_partial_kernel[(sequences, layout.kv_heads, config.splits)](
+        q,
+        codes_pointer(cache.key),
+        codes_pointer(cache.value),
+        key_scales,
+        value_scales,
+        table,
+        lengths,
+        parts,
+        lse,
+        softmax_scale,
+        table.stride(0),
+        cache.key.stride(0),
+        scale_stride,
+        config.splits,
+        **constants(layout, heads, config, target.kind),
+        num_warps=config.warps,
+        num_stages=config.stages,
+    )
+    decode_combine_kernel[(sequences * heads,)](
+        parts, lse, out, D=dim, SPLITS=config.splits, SPLITS_PADDED=triton.next_power_of_2(config.splits)
+    )
+    return out

@@ -1,0 +1,1 @@
+"""Matrix products of quantised operands with their scales folded into the result."""

@@ -1,0 +1,155 @@
+"""Where a scheme's bytes lie in a paged cache: the one description that kernels, launchers, the
+vLLM backend and the memory arithmetic share.
+
+One page holds ``page_size`` tokens of every KV head of one layer and is one contiguous run of bytes::
+
+    | keys | values | key scales | value scales |      each plane 16-byte aligned
+
+* keys ``[head, token, row]``: a token's row of one head is contiguous, rows of one head follow each
+  other, so a tile of a head is one contiguous read.
+* values of at most 8 bits ``[head, token / 32, row, 32]``: transposed in blocks of 32 tokens. The
+  second matrix product of attention sums over tokens, and the matrix units want the summed index
+  contiguous in 8-bit operands. A block row is one 32-byte memory sector: with blocks of 16 tokens,
+  neighbouring threads would each fetch half of one (measured: every sector twice). Where a page
+  ends in half a block, that block is 16 tokens wide. 16-bit values keep the key layout.
+* scales of per-token schemes ``[head, token]`` fp32, in planes of their own: a scale stored inside
+  its row (as vLLM does) breaks the rows' 16-byte alignment, and the compiler falls back to
+  byte loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adrbench.kernels.formats.scheme import Plane, Scheme
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK_TOKENS = 32
+"""Tokens per transposed block of values."""
+
+PAGE_MULTIPLE = 16
+"""Page sizes are multiples of this: half a block, and 16 bytes of a block row."""
+
+ALIGNMENT_BYTES = 16
+
+
+def _aligned(size: float) -> int:
+    return -(-int(size) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+@dataclass(frozen=True)
+class PageLayout:
+    """The layout of one page.
+
+    Raises:
+        ValueError: page size not a multiple of 16, or rows that cannot be 16-byte aligned.
+    """
+
+    scheme: Scheme
+    kv_heads: int
+    head_dim: int
+    page_size: int
+
+    def __post_init__(self) -> None:
+        if self.page_size < PAGE_MULTIPLE or self.page_size % PAGE_MULTIPLE:
+            raise ValueError(f"page size {self.page_size}: use a multiple of {PAGE_MULTIPLE} tokens")
+        for plane in (self.scheme.key, self.scheme.value):
+            if plane.code_bytes(self.head_dim) % ALIGNMENT_BYTES:
+                raise ValueError(f"head_dim {self.head_dim}: rows of {plane.values.name} are not 16-byte aligned")
+
+    @property
+    def values_transposed(self) -> bool:
+        return self.scheme.value.values.bits <= 8
+
+    def value_offsets(self, token: torch.Tensor) -> torch.Tensor:
+        """Where the values of tokens lie: offsets ``[tokens, row]`` into one head's plane of a page.
+
+        ``token`` is the position in the page, ``[tokens]``.
+        """
+        import torch
+
+        row = torch.arange(self.scheme.value.code_bytes(self.head_dim), device=token.device)
+        if not self.values_transposed:
+            row = torch.arange(self.head_dim, device=token.device)
+            return token[:, None] * self.head_dim + row
+        start = token // BLOCK_TOKENS * BLOCK_TOKENS
+        width = (self.page_size - start).clamp(max=BLOCK_TOKENS)
+        return (start * len(row) + token - start)[:, None] + row * width[:, None]
+
+    def _codes_bytes(self, plane: Plane) -> int:
+        return self.kv_heads * self.page_size * plane.code_bytes(self.head_dim)
+
+    def _scales_bytes(self, plane: Plane) -> int:
+        return _aligned(self.kv_heads * self.page_size * plane.scale_bytes_per_row(self.head_dim))
+
+    @property
+    def value_offset(self) -> int:
+        return self._codes_bytes(self.scheme.key)
+
+    @property
+    def key_scale_offset(self) -> int:
+        return self.value_offset + self._codes_bytes(self.scheme.value)
+
+    @property
+    def value_scale_offset(self) -> int:
+        return self.key_scale_offset + self._scales_bytes(self.scheme.key)
+
+    @property
+    def page_bytes(self) -> int:
+        return self.value_scale_offset + self._scales_bytes(self.scheme.value)
+
+
+@dataclass(frozen=True)
+class PagedCache:
+    """A buffer of pages with its planes as views. ``buffer``: uint8 ``[pages, page_bytes]``."""
+
+    layout: PageLayout
+    buffer: torch.Tensor
+
+    @classmethod
+    def allocate(cls, layout: PageLayout, pages: int, device: torch.device | str, fill: int = 0xA5) -> PagedCache:
+        """A cache filled with a poison byte, so that an unwritten slot is noticed."""
+        import torch
+
+        return cls(layout, torch.full((pages, layout.page_bytes), fill, dtype=torch.uint8, device=device))
+
+    def _plane(self, offset: int, size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+        return self.buffer[:, offset : offset + size].view(dtype).unflatten(1, shape)
+
+    @property
+    def pages(self) -> int:
+        return int(self.buffer.shape[0])
+
+    @property
+    def key(self) -> torch.Tensor:
+        """``[pages, kv_heads, page_size, row]`` in the codes' dtype (packed formats: uint8)."""
+        lay, plane = self.layout, self.layout.scheme.key
+        size, dtype = lay.value_offset, plane.values.torch_dtype
+        return self._plane(0, size, dtype, (lay.kv_heads, lay.page_size, -1))
+
+    @property
+    def value(self) -> torch.Tensor:
+        """``[pages, kv_heads, page_size * row]``; ``PageLayout.value_offsets`` says where a token lies."""
+        lay, plane = self.layout, self.layout.scheme.value
+        size, dtype = lay.key_scale_offset - lay.value_offset, plane.values.torch_dtype
+        return self._plane(lay.value_offset, size, dtype, (lay.kv_heads, -1))
+
+    def _scale(self, offset: int, plane: Plane) -> torch.Tensor | None:
+        import torch
+
+        if plane.scope != "token_head":
+            return None
+        size = self.layout.kv_heads * self.layout.page_size * plane.scale_bytes
+        return self._plane(offset, size, torch.float32, (self.layout.kv_heads, self.layout.page_size))
+
+    @property
+    def key_scale(self) -> torch.Tensor | None:
+        """``[pages, kv_heads, page_size]`` fp32 for per-token schemes, else None."""
+        return self._scale(self.layout.key_scale_offset, self.layout.scheme.key)
+
+    @property
+    def value_scale(self) -> torch.Tensor | None:
+        return self._scale(self.layout.value_scale_offset, self.layout.scheme.value)

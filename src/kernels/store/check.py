@@ -1,0 +1,99 @@
+"""The cases of store and load: codes and scales equal to the reference's, untouched slots untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from adrbench.kernels.case import Case
+from adrbench.kernels.formats import scheme
+from adrbench.kernels.formats.layout import PagedCache, PageLayout
+from adrbench.kernels.store import launch, reference
+
+SHAPES = ((37, 3, 64, 16, 5), (21, 1, 128, 784, 2))
+"""(tokens, KV heads, head_dim, page size, pages): none a multiple of the tile; 784 is Qwen3.5's page."""
+
+
+def _slots(tokens: int, total: int) -> torch.Tensor:
+    """Distinct slots: a scattered tile with one row skipped, a tile that is one whole block, the rest scattered."""
+    others = torch.cat((torch.arange(32), torch.arange(48, total)))
+    slots = others[torch.randperm(len(others))[:tokens]]
+    slots[16:32] = torch.arange(32, 48)[: tokens - 16]
+    slots[5] = -1
+    return slots
+
+
+def _inputs(name: str, shape: tuple[int, ...]) -> tuple[PageLayout, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Random rows with outliers and a zero row, slots, and static scales."""
+    tokens, heads, dim, page_size, pages = shape
+    layout = PageLayout(scheme(name), heads, dim, page_size)
+    key = torch.randn(tokens, heads, dim)
+    value = torch.randn(tokens, heads, dim) * torch.rand(tokens, heads, 1) * 8
+    key[3], value[4, 0, 7] = 0.0, 40.0
+    slots = _slots(tokens, pages * page_size)
+    scales = {}
+    if layout.scheme.is_static:
+        # Calibrated on half the range, so that values saturate too.
+        top = layout.scheme.key.values.maximum
+        scales["key_scale"] = key.abs().amax((0, 2)) / top / 2
+        scales["value_scale"] = value.abs().amax((0, 2)) / top / 2
+    return layout, {"key": key, "value": value, "slots": slots}, scales
+
+
+def _on(device: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _store(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
+    """Error: bytes of the whole cache that differ from the reference's."""
+
+    def run(device: str) -> float:
+        layout, rows, scales = _inputs(name, shape)
+        expected = PagedCache.allocate(layout, shape[4], "cpu")
+        reference.store(expected, **rows, **scales)
+        stored = PagedCache.allocate(layout, shape[4], device)
+        launch.store(stored, **_on(device, rows), **_on(device, scales))
+        return float((stored.buffer.cpu() != expected.buffer).sum().item())
+
+    return run
+
+
+def _load(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
+    """Error: largest difference from the reference on a cache that the reference filled."""
+
+    def run(device: str) -> float:
+        layout, rows, scales = _inputs(name, shape)
+        cache = PagedCache.allocate(layout, shape[4], "cpu")
+        reference.store(cache, **rows, **scales)
+        slots = rows["slots"][rows["slots"] >= 0]
+        expected = reference.load(cache, slots, **scales)
+        there = PagedCache(layout, cache.buffer.to(device))
+        loaded = launch.load(there, slots.to(device), **_on(device, scales))
+        return max(float((a.cpu() - b).abs().max().item()) for a, b in zip(loaded, expected, strict=True))
+
+    return run
+
+
+SCHEMES = (
+    "bf16",
+    "int8_per_head",
+    "int8_per_token_head",
+    "int4_per_token_head",
+    "fp8_per_head",
+    "fp8_per_token_head",
+    "fp8_e4m3fnuz_per_head",
+    "fp8_e5m2_per_head",
+)
+
+
+def cases() -> list[Case]:
+    found = []
+    for name in SCHEMES:
+        values = scheme(name).key.values
+        cast = (f"{values.name}:cast from fp32",) if values.is_float else ()
+        read = (f"{values.name}:load",) if values.bits == 8 else ()
+        for shape in SHAPES:
+            label = f"{name}, {shape[0]} rows, {shape[1]} heads, D {shape[2]}, page {shape[3]}"
+            found.append(Case("store", values.name, f"store {label}", _store(name, shape), needs=cast))
+            found.append(Case("store", values.name, f"load {label}", _load(name, shape), needs=read))
+    return found

@@ -1,0 +1,141 @@
+"""Launchers of store and load: shape checks, then the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache
+from adrbench.kernels.formats.scheme import SCALE_FLOOR, Scheme
+from adrbench.kernels.store.kernel import load_kernel, store_kernel
+
+TILE_TOKENS = BLOCK_TOKENS
+"""One program stores one block: the kernel writes whole blocks of transposed values at once."""
+
+
+def scope_of(scheme: Scheme) -> str:
+    """What the kernels call the scheme's scale granularity: ``none``, ``static`` or ``token``.
+
+    Raises:
+        NotImplementedError: keys and values differ, or the scheme is grouped or asymmetric.
+    """
+    key, value = scheme.key, scheme.value
+    names = {"none": "none", "tensor": "static", "head": "static", "token_head": "token"}
+    if key != value or key.zero or key.scope not in names:
+        raise NotImplementedError(f"{scheme.name}: no kernel for this scheme")
+    return names[key.scope]
+
+
+def _check_rows(cache: PagedCache, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+    heads, dim = cache.layout.kv_heads, cache.layout.head_dim
+    for name, x in (("key", key), ("value", value)):
+        if x.ndim != 3 or tuple(x.shape[1:]) != (heads, dim):
+            raise ValueError(f"{name} is {tuple(x.shape)}, the cache holds [tokens, {heads}, {dim}]")
+        if x.stride(2) != 1 or x.stride(1) != dim:
+            raise ValueError(f"{name}: heads and dimensions must be contiguous, strides are {x.stride()}")
+    if key.shape[0] != value.shape[0] or key.stride(0) != value.stride(0):
+        raise ValueError("key and value differ in tokens or token stride")
+    if slots.shape != (key.shape[0],) or slots.dtype != torch.int64:
+        raise ValueError(f"slots must be int64 [{key.shape[0]}], got {slots.dtype} {tuple(slots.shape)}")
+
+
+def scale_arguments(
+    cache: PagedCache, scope: str, key_scale: torch.Tensor | None, value_scale: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """(key scales, value scales, page stride in scales) for the kernels; a dummy where no scale is read."""
+    if scope == "token":
+        assert cache.key_scale is not None and cache.value_scale is not None
+        return cache.key_scale, cache.value_scale, cache.key_scale.stride(0)
+    if scope == "static":
+        for name, scale in (("key_scale", key_scale), ("value_scale", value_scale)):
+            if scale is None or scale.shape != (cache.layout.kv_heads,) or scale.dtype != torch.float32:
+                raise ValueError(f"{cache.layout.scheme.name} needs {name}: fp32 [{cache.layout.kv_heads}]")
+        assert key_scale is not None and value_scale is not None
+        return key_scale, value_scale, 0
+    return cache.buffer, cache.buffer, 0
+
+
+def codes_pointer(codes: torch.Tensor) -> torch.Tensor:
+    """Packed bytes are signed to the kernels."""
+    return codes.view(torch.int8) if codes.dtype == torch.uint8 else codes
+
+
+def _common(cache: PagedCache, scope: str) -> dict[str, Any]:
+    return {
+        "page_stride": cache.key.stride(0),
+        "D": cache.layout.head_dim,
+        "PAGE": cache.layout.page_size,
+        "TILE": TILE_TOKENS,
+        "SCOPE": scope,
+        "PACKED": cache.layout.scheme.key.values.bits == 4,
+        "BLOCK": BLOCK_TOKENS if cache.layout.values_transposed else 0,
+    }
+
+
+def store(
+    cache: PagedCache,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    slots: torch.Tensor,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
+) -> None:
+    """Quantise ``key`` and ``value`` and write them to ``slots``; see ``reference.store``.
+
+    Raises:
+        ValueError: shapes, strides or dtypes that the kernel does not take.
+        NotImplementedError: the scheme has no store kernel.
+    """
+    scope = scope_of(cache.layout.scheme)
+    _check_rows(cache, key, value, slots)
+    ks, vs, scale_stride = scale_arguments(cache, scope, key_scale, value_scale)
+    tokens = key.shape[0]
+    if tokens == 0:
+        return
+    store_kernel[(triton.cdiv(tokens, TILE_TOKENS), cache.layout.kv_heads)](
+        key,
+        value,
+        slots,
+        codes_pointer(cache.key),
+        codes_pointer(cache.value),
+        ks,
+        vs,
+        tokens,
+        key.stride(0),
+        scale_stride=scale_stride,
+        MAXIMUM=cache.layout.scheme.key.values.maximum,
+        FLOOR=SCALE_FLOOR,
+        **_common(cache, scope),
+    )
+
+
+def load(
+    cache: PagedCache,
+    slots: torch.Tensor,
+    dtype: torch.dtype = torch.float32,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values ``[tokens, heads, dim]`` in ``dtype`` of ``slots``; see ``reference.load``."""
+    scope = scope_of(cache.layout.scheme)
+    shape = (slots.shape[0], cache.layout.kv_heads, cache.layout.head_dim)
+    key = torch.empty(shape, dtype=dtype, device=slots.device)
+    value = torch.empty_like(key)
+    _check_rows(cache, key, value, slots)
+    ks, vs, scale_stride = scale_arguments(cache, scope, key_scale, value_scale)
+    if slots.shape[0]:
+        load_kernel[(triton.cdiv(slots.shape[0], TILE_TOKENS), cache.layout.kv_heads)](
+            key,
+            value,
+            slots,
+            codes_pointer(cache.key),
+            codes_pointer(cache.value),
+            ks,
+            vs,
+            slots.shape[0],
+            key.stride(0),
+            scale_stride=scale_stride,
+            **_common(cache, scope),
+        )
+    return key, value

@@ -1,0 +1,255 @@
+"""Sections of a profile's evidence, computed from what was taken from the server. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adrbench.evidence import Evidence
+from adrbench.profile.bound import Interval, host_share_cpu, host_share_device, interval, time_share, verdict
+from adrbench.profile.model_bytes import decode_step_bytes, kv_bytes_per_token, kv_format, weight_bytes
+from adrbench.profile.model_flops import decode_flops, prefill_flops
+from adrbench.profile.model_shape import Shape
+from adrbench.profile.op_classes import HOST
+from adrbench.profile.phases import request_seconds
+from adrbench.profile.spread import median_interval
+from adrbench.profile.step import Step
+from adrbench.profile.verdict import ceiling_at, rate, utilisation
+from adrbench.profile.window import (
+    Window,
+    Workload,
+    decode_context_tokens,
+    decode_steps,
+    prefill_stretch_s,
+    tokens_decoded_beside_prefill,
+)
+
+# Trace and counters of one window that differ by more than this are flagged.
+DISAGREEMENT = 0.10
+# The bytes model must describe what is on disk and in the pool this well, or it is flagged.
+MODEL_TOLERANCE = 0.03
+# CPU time taken by others beyond this share is flagged: it stretches steps and starves the client.
+BUSY_HOST = 0.25
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the job needs before a server is worth starting."""
+
+    shape: Shape
+    weights: dict[str, float]
+    ceiling: Evidence
+    workload: Workload
+    windows: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was taken from the server."""
+
+    unprofiled: tuple[Window, ...]
+    profiled: Window
+    counted: dict[str, float]
+    traces: tuple[Path, ...]
+    resolved: dict[str, Any]
+    busy_before: float | None = None
+    """Share of the host's CPU time that others took just before the server started."""
+
+
+def decode_section(inputs: Inputs, taken: Run, kv_dtype: str) -> dict[str, Any]:
+    """Decode: step time without the profiler, bytes per step, bandwidth and its share of the ceiling.
+
+    With several ranks each moves its share of the bytes (tensor parallelism, the usual case, is assumed).
+    """
+    kv, ranks = kv_format(kv_dtype, inputs.shape.weight_bytes_per_value), len(taken.traces)
+    context = sum(decode_context_tokens(w, inputs.workload) for w in taken.unprofiled) / len(taken.unprofiled)
+    step = decode_step_bytes(inputs.shape, [context] * inputs.workload.requests, kv)
+    moved = step.total / ranks
+    seconds = median_interval([s for window in taken.unprofiled for s in decode_steps(window)])
+    reached = rate(moved, seconds)
+    read_ceiling = inputs.ceiling.measured["read_bytes_per_s"]
+    near = ceiling_at(inputs.ceiling.measured["by_size"], moved)
+    parts = {"weights": step.weights, "kv_read": step.kv_read, "kv_write": step.kv_write, "state": step.state}
+    return {
+        "step_seconds": seconds,
+        "bytes_per_step": moved,
+        "bytes_by_part": {name: value / ranks for name, value in parts.items()},
+        "kv_share": step.kv_share,
+        "kv_bytes_per_token": kv_bytes_per_token(inputs.shape, kv),
+        "kv_dtype": kv.name,
+        "bytes_per_s": reached,
+        "utilisation": utilisation(reached, read_ceiling),
+        "ceiling_bytes_per_s": {key: read_ceiling[key] for key in ("median", "low", "high")},
+        "ceiling_at_working_set": near | {"utilisation": utilisation(reached, near)},
+        "batch": inputs.workload.requests,
+        "context_tokens": context,
+    }
+
+
+def matrix_ceiling(inputs: Inputs) -> tuple[str, Interval | None]:
+    """The matrix rate in the weights' dtype; None where the platform could not run it."""
+    name = {2: "bfloat16", 4: "float32"}.get(inputs.shape.weight_bytes_per_value, "bfloat16")
+    row = inputs.ceiling.measured["matmul_flop_per_s"].get(name, {})
+    return name, row if "median" in row else None
+
+
+def _overheads(row: dict[str, Any], steps: int, launch_s: Interval, step_s: Interval) -> dict[str, Interval]:
+    """Launch and host share of one step of a phase, from its row in the phase table.
+
+    Launching on CPU is dispatch: every operator, nested ones included, at the cost of a smallest one.
+    """
+    device = row.get("device")
+    launches = (device["kernels"] if device else row["operations"]) / steps
+    launch = {k: min(1.0, v) for k, v in time_share(launches, _inverse(launch_s), step_s).items()}
+    if device:
+        return {"launch": launch, "host": host_share_device(device["busy_share"], launch)}
+    host_s = row["classes"].get(HOST, 0.0)
+    operations_s = sum(seconds for name, seconds in row["classes"].items() if name != HOST)
+    return {"launch": launch, "host": host_share_cpu(host_s / steps, operations_s / steps, step_s)}
+
+
+def _inverse(seconds: Interval) -> Interval:
+    return interval(1 / seconds["high"], 1 / seconds["median"], 1 / seconds["low"])
+
+
+def bound_section(
+    inputs: Inputs, taken: Run, phases: dict[str, Any], decode: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Per phase: FLOPs and bytes, share of the unprofiled time that each limit takes, and the verdict.
+
+    Prefill is the stretch from the first request to the last first token, mixed steps included.
+    """
+    load, shape, ranks = inputs.workload, inputs.shape, len(taken.traces)
+    result = {}
+    prefill_rows = [phases[p] for p in ("prefill", "mixed") if p in phases]
+    steps = sum(row["steps"] for row in prefill_rows)
+    stretch = median_interval([prefill_stretch_s(w) for w in taken.unprofiled])
+    beside = sum(tokens_decoded_beside_prefill(w) for w in taken.unprofiled) / len(taken.unprofiled)
+    flops = prefill_flops(shape, [load.input_tokens] * load.requests)
+    flops += beside * decode_flops(shape, [load.input_tokens])
+    moved = steps * weight_bytes(shape) + load.requests * load.input_tokens * decode["kv_bytes_per_token"]
+    result["prefill"] = _bound(inputs, _merge(prefill_rows), 1, stretch, flops / ranks, moved / ranks)
+    contexts = [decode["context_tokens"]] * load.requests
+    row, flops = phases.get("decode"), decode_flops(shape, contexts) / ranks
+    steps = row["steps"] if row else 1
+    result["decode"] = _bound(inputs, row, steps, decode["step_seconds"], flops, decode["bytes_per_step"])
+    return result
+
+
+def _merge(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Rows of the phase table added up as far as a verdict needs them."""
+    if not rows:
+        return None
+    merged: dict[str, Any] = {"operations": sum(row["operations"] for row in rows), "classes": {}}
+    for row in rows:
+        for name, seconds in row["classes"].items():
+            merged["classes"][name] = merged["classes"].get(name, 0.0) + seconds
+    devices = [row["device"] for row in rows if "device" in row]
+    if devices:
+        busy, gap = (sum(device[key] for device in devices) for key in ("busy_s", "gap_s"))
+        share = busy / (busy + gap) if busy + gap else 0.0
+        merged["device"] = {"kernels": sum(device["kernels"] for device in devices), "busy_share": share}
+    return merged
+
+
+def _bound(
+    inputs: Inputs, row: dict[str, Any] | None, steps: int, seconds: Interval, flops: float, moved: float
+) -> dict[str, Any]:
+    dtype, matrix = matrix_ceiling(inputs)
+    shares = {"bandwidth": time_share(moved, inputs.ceiling.measured["read_bytes_per_s"], seconds)}
+    if matrix:
+        shares["compute"] = time_share(flops, matrix, seconds)
+    if row:
+        shares |= _overheads(row, steps, inputs.ceiling.measured["launch_s"], seconds)
+    return {
+        "seconds": seconds,
+        "flops": flops,
+        "bytes": moved,
+        "flops_per_byte": flops / moved,
+        "matrix_dtype": dtype,
+        "shares": shares,
+        **verdict(shares),
+    }
+
+
+def counter_section(steps: list[Step], counted: dict[str, float]) -> dict[str, Any]:
+    """The trace's request-seconds beside vLLM's counters of the same window, flagged beyond 10 %."""
+    result = {}
+    for phase, traced in request_seconds(steps).items():
+        ratio = traced / counted[phase] if counted[phase] else None
+        result[phase] = {
+            "counter_s": counted[phase],
+            "trace_s": traced,
+            "ratio": ratio,
+            "disagrees": ratio is None or abs(ratio - 1) > DISAGREEMENT,
+        }
+    return result
+
+
+def overhead_section(taken: Run) -> dict[str, Any]:
+    """Wall time of the profiled window over that of the unprofiled ones, and the same for a decode step."""
+    plain = median_interval([w.wall_s for w in taken.unprofiled])["median"]
+    steps = [median_interval(decode_steps(w))["median"] for w in (*taken.unprofiled, taken.profiled)]
+    return {
+        "unprofiled_s": plain,
+        "profiled_s": taken.profiled.wall_s,
+        "ratio": taken.profiled.wall_s / plain,
+        "decode_step_ratio": steps[-1] / median_interval(steps[:-1])["median"],
+        "windows_s": [w.wall_s for w in taken.unprofiled],
+    }
+
+
+def pool_section(tokens: int | None, bytes_per_token: float, given_bytes: float | None) -> dict[str, Any]:
+    """The KV pool's tokens times the model's bytes per token, against the memory vLLM gave the pool."""
+    computed = tokens * bytes_per_token if tokens else None
+    return {
+        "tokens": tokens,
+        "computed_bytes": computed,
+        "given_bytes": given_bytes,
+        "ratio": computed / given_bytes if computed and given_bytes else None,
+    }
+
+
+def busy_share(before: str, after: str) -> float | None:
+    """Share of CPU time that was not idle between two readings of /proc/stat; None if they do not tell."""
+    try:
+        first, last = ([int(x) for x in text.splitlines()[0].split()[1:9]] for text in (before, after))
+    except (IndexError, ValueError):
+        return None
+    passed = [b - a for a, b in zip(first, last, strict=True)]
+    total = sum(passed)
+    return 1 - sum(passed[3:5]) / total if total > 0 else None
+
+
+def busy_note(busy: float | None) -> list[str]:
+    """A warning when others kept the host's CPUs busy just before this job's server started."""
+    if busy is None or busy < BUSY_HOST:
+        return []
+    return [f"others took {busy:.0%} of the host's CPU time just before this job: times and shares are disturbed"]
+
+
+def collect_notes(measured: dict[str, Any], ceiling: Evidence, busy_before: float | None) -> list[str]:
+    """What a reader of the numbers must know."""
+    notes = busy_note(busy_before)
+    cache_mb = ceiling.measured.get("last_level_cache_bytes", 0) / 1e6
+    step_mb, trace = measured["decode"]["bytes_per_step"] / 1e6, measured["trace"]
+    if step_mb < cache_mb:
+        notes.append(
+            f"one decode step reads {step_mb:.0f} MB and the last-level cache holds {cache_mb:.0f} MB: part of the "
+            "weights may stay in cache, so the utilisation of memory is an upper bound; see ceiling_at_working_set"
+        )
+    for what, of in (("weights", "those on disk"), ("pool", "the memory given to it")):
+        ratio = measured[what]["ratio"]
+        if ratio is not None and abs(ratio - 1) > MODEL_TOLERANCE:
+            notes.append(f"the bytes model's {what} is {ratio:.3f} of {of}: not within {MODEL_TOLERANCE:.0%}")
+    for phase, row in measured["counters"].items():
+        if row["disagrees"]:
+            took = f"trace {row['trace_s']:.2f} s against counter {row['counter_s']:.2f} s"
+            notes.append(f"{phase}: {took} differ by over {DISAGREEMENT:.0%}")
+    if trace["ranks"] > 1 or trace["other_worker_steps"]:
+        notes.append(
+            f"several ranks were traced ({trace['ranks']} files; {trace['other_worker_steps']} steps of further ranks "
+            "in the first): the phases are those of the lowest rank"
+        )
+    return notes
