@@ -26,10 +26,14 @@ ENVIRONMENT = {
 
 # One shell line for every job. The specification is one quoted word, so that no value of the configuration
 # is read by the shell; tee shows progress and keeps the log; without -i Ctrl-C would end it before the job.
+PATHS = f"PYTHONPATH={shlex.quote(str(BASE / 'pythonpath'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} PYTHONUNBUFFERED=1"
+PROJECT = f"{PATHS} {shlex.quote(PYTHON)} "
+
+
 def command(python, stage):
     return (
-        f"PYTHONPATH={shlex.quote(str(BASE / 'pythonpath'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} PYTHONUNBUFFERED=1 "
-        f"{python} -m adrbench.{stage} --spec {{params.spec:q}} --output {{output.evidence:q}} 2>&1 | tee -i {{log:q}}"
+        f"{PATHS} {python} -m adrbench.{stage} --spec {{params.spec:q}} --output {{output.evidence:q}} "
+        "2>&1 | tee -i {log:q}"
     )
 
 

@@ -52,4 +52,4 @@ rule publish:
     message:
         "report: reports of platform {P} are now those in reports/"
     shell:
-        "cp {input:q} reports/ 2> {log:q}"
+        PROJECT + "-m adrbench.report.publish {input:q} --to reports 2> {log:q}"

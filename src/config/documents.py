@@ -19,7 +19,7 @@ from adrbench.paths import ROOT
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-FILES = {
+FILES: dict[str, tuple[type[BaseModel], str, str]] = {
     "main": (Main, "config/config.yaml", "What to run; edit this first."),
     "platform": (Platform, "config/platforms/NAME.yaml", "One machine class: device, model, arms, tiers, tasks."),
     "policy": (Policy, "config/policies.yaml, one entry per policy", "Constraints on serving configurations."),

@@ -28,7 +28,7 @@ MEASURING_CODE = {
     "profile": ["src/profile"],
     "claims": ["src/claims", "config/claims"],
     "decide": ["src/decide"],
-    "report": ["src/report"],
+    "report": ["src/report", "src/device/rules.py", "src/kernels/formats", "src/decide/verdict.py"],
 }
 
 

@@ -20,6 +20,7 @@ from adrbench import evidence
 from adrbench.evidence import Evidence, digest_file, now
 from adrbench.job import JobError, run, say
 from adrbench.model.folder import check_folder
+from adrbench.paths import interpreter
 from adrbench.serve.process import job_environment
 from adrbench.serve.server import OFFLINE
 
@@ -79,7 +80,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
     facts = check_folder(folder)
     answer = None
     if spec["source"] == "embedded":
-        answer = greedy_answer(spec["serve_python"], folder)
+        answer = greedy_answer(interpreter(spec["serve_python"]), folder)
         say(f"{PROMPT!r} -> {answer!r}")
         if EXPECTED_ANSWER not in answer:
             raise JobError(

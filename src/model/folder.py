@@ -42,7 +42,7 @@ def check_folder(folder: Path) -> dict[str, Any]:
     """Check a model folder and identify it.
 
     Returns:
-        ``architecture``, ``parameters``, ``weight_bytes``, ``digest`` (SHA-256) and ``digest_of``
+        ``architecture``, ``parameters``, ``weight_bytes``, ``head_dim``, ``digest`` (SHA-256) and ``digest_of``
         (``files`` or, for large folders, ``headers``), ``chat_template``, ``dummy`` (no weights at all,
         for ``--load-format dummy``).
 
@@ -76,10 +76,13 @@ def check_folder(folder: Path) -> dict[str, Any]:
     whole = weight_bytes <= FULL_DIGEST_LIMIT_BYTES
     contents = {p.name: digest_file(p) for p in [config_path, folder / "tokenizer.json", *(files if whole else [])]}
     template = folder / "tokenizer_config.json"
+    text = config.get("text_config", config)
+    heads = text.get("num_attention_heads")
     return {
         "architecture": (config.get("architectures") or ["unknown"])[0],
         "parameters": sum(math.prod(t["shape"]) for t in tensors),
         "weight_bytes": weight_bytes,
+        "head_dim": text.get("head_dim") or (text["hidden_size"] // heads if heads and "hidden_size" in text else None),
         "digest": digest_text(json.dumps([contents, None if whole else identity], sort_keys=True)),
         "digest_of": "files" if whole else "headers",
         "chat_template": template.is_file() and "chat_template" in template.read_text(encoding="utf-8"),

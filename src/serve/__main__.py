@@ -18,6 +18,7 @@ from adrbench.device.neighbours import neighbours
 from adrbench.device.telemetry import Sampler
 from adrbench.evidence import Evidence, now
 from adrbench.job import JobError, run, say
+from adrbench.paths import interpreter
 from adrbench.serve import bench
 from adrbench.serve.answers import greedy_answers
 from adrbench.serve.prompts import write_prompts
@@ -90,7 +91,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         plan.write_text(json.dumps(_plan(spec, server, folders), indent=1))
         answers = greedy_answers(server)
         say(f"loading tiers {', '.join(paths)}; log {log}")
-        argv = [spec["server"]["python"], "-m", "adrbench.serve.loadgen", str(plan)]
+        argv = [interpreter(spec["server"]["python"]), "-m", "adrbench.serve.loadgen", str(plan)]
         with Sampler(spec["device_kind"]) as sampler:
             code = server.run_client(argv, log, spec["serve"]["client_timeout_s"] * len(paths))
         telemetry = sampler.summary()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from adrbench.paths import interpreter
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Expect(BaseModel):
@@ -39,3 +40,8 @@ class ServerSpec(BaseModel):
     port: int | None = None
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 20.0
+
+    @field_validator("python")
+    @classmethod
+    def _known_interpreter(cls, value: str) -> str:
+        return interpreter(value)

@@ -38,7 +38,7 @@ def register_backend(backend, class_path: str | None = None, is_mamba: bool = Fa
     return class_path
 '''
 
-BACKEND = '''\
+BACKEND = """\
 from vllm.v1.backend import AttentionBackend, MultipleOf
 
 
@@ -70,9 +70,9 @@ class ChildBackend(FirstBackend):
     @classmethod
     def get_supported_head_sizes(cls):
         return [64, 256]
-'''
+"""
 
-BASE = '''\
+BASE = """\
 class MultipleOf:
     pass
 
@@ -87,9 +87,9 @@ class AttentionBackend:
     @classmethod
     def supports_compute_capability(cls, capability):
         return True
-'''
+"""
 
-PLATFORM = '''\
+PLATFORM = """\
 import vllm.envs as envs
 
 
@@ -110,9 +110,9 @@ class Platform:
 
     def supports(self):
         return any(a in ARCH for a in ["gfx94", "gfx95"])
-'''
+"""
 
-ARGUMENTS = '''\
+ARGUMENTS = """\
 from dataclasses import dataclass
 
 
@@ -126,7 +126,7 @@ class EngineArgs:
             "--attention-backend", **kwargs["backend"]
         )
         group.add_argument("--port", default=8000)
-'''
+"""
 
 FILES = {
     "vllm/__init__.py": "",

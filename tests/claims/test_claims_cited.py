@@ -36,7 +36,9 @@ def test_published_and_quoted_values_are_usable(context: Context) -> None:
     assert run(context, "datasheet-ratio", quantity="speed", of="A", to="B")["value"] == 2
 
 
-@pytest.mark.parametrize(("card", "text"), [("C", "2 is inferred"), ("D", "proves no absence"), ("E", "general knowledge")])
+@pytest.mark.parametrize(
+    ("card", "text"), [("C", "2 is inferred"), ("D", "proves no absence"), ("E", "general knowledge")]
+)
 def test_other_values_leave_the_claim_unverified(context: Context, card: str, text: str) -> None:
     with pytest.raises(Unverifiable, match=text):
         run(context, "datasheet", card=card, quantity="speed")
@@ -50,14 +52,17 @@ def test_cards_with_a_value_count_only_what_can_be_trusted(context: Context) -> 
 
 
 @pytest.mark.parametrize(
-    ("card", "quantity", "text"), [("Z", "speed", "no row 'Z'; known: A, B"), ("A", "mass", "A has no 'mass'; known: maker, speed")]
+    ("card", "quantity", "text"),
+    [("Z", "speed", "no row 'Z'; known: A, B"), ("A", "mass", "A has no 'mass'; known: maker, speed")],
 )
 def test_an_unknown_row_or_column_lists_the_known(context: Context, card: str, quantity: str, text: str) -> None:
     with pytest.raises(CitedError, match=text):
         run(context, "datasheet", card=card, quantity=quantity)
 
 
-@pytest.mark.parametrize("text", ["A: 3", "A: {x: {value: 1, trust: sure, source: s}}", "A: {x: {value: 1}}", "[", "- 1"])
+@pytest.mark.parametrize(
+    "text", ["A: 3", "A: {x: {value: 1, trust: sure, source: s}}", "A: {x: {value: 1}}", "[", "- 1"]
+)
 def test_a_damaged_table_names_the_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "table.yaml"
     path.write_text(text, encoding="utf-8")
@@ -68,14 +73,18 @@ def test_a_damaged_table_names_the_file(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("name", ["hardware", "literature"])
 def test_every_value_of_the_shipped_tables_names_a_source(name: str) -> None:
     table = load_table(DATA / f"{name}.yaml")
-    assert [f"{row}.{column}" for row, cells in table.items() for column, r in cells.items() if not r.source.strip()] == []
+    assert [
+        f"{row}.{column}" for row, cells in table.items() for column, r in cells.items() if not r.source.strip()
+    ] == []
 
 
 def document(root: Path, name: str, *, measured: dict[str, Any], stage: str = "serve", **resolved: Any) -> None:
     when = evidence.now()
     evidence.write(
         root / name,
-        evidence.Evidence(stage=stage, platform="p", measured=measured, resolved=resolved, started_at=when, finished_at=when),  # type: ignore[arg-type]
+        evidence.Evidence(
+            stage=stage, platform="p", measured=measured, resolved=resolved, started_at=when, finished_at=when
+        ),  # type: ignore[arg-type]
     )
 
 
@@ -94,12 +103,18 @@ def test_evidence_gives_median_and_range(results: Context) -> None:
     assert found == {"value": 12.0, "least": 10.0, "most": 14.0, "count": 2}
     arguments = {"files": "serve/fast/*/t.json", "baseline_files": "serve/slow/*/t.json", "needs": "x"}
     assert run(results, "evidence-ratio", key="measured.ttft_ms.p50", **arguments)["value"] == 0.5
-    assert run(results, "evidence-word", files="serve/*/r1/t.json", key="measured.word", needs="x")["words"] == ["fast", "slow"]
+    assert run(results, "evidence-word", files="serve/*/r1/t.json", key="measured.word", needs="x")["words"] == [
+        "fast",
+        "slow",
+    ]
 
 
 @pytest.mark.parametrize(
     ("files", "key", "text"),
-    [("serve/none/*.json", "measured.x", "needs the run$"), ("serve/fast/*/t.json", "measured.nothing", "2 evidence files, none with measured.nothing")],
+    [
+        ("serve/none/*.json", "measured.x", "needs the run$"),
+        ("serve/fast/*/t.json", "measured.nothing", r"2 evidence files, none with measured\.nothing"),
+    ],
 )
 def test_missing_evidence_says_what_is_needed(results: Context, files: str, key: str, text: str) -> None:
     with pytest.raises(Unverifiable, match=text):
@@ -123,5 +138,5 @@ def test_an_undecided_gate_gives_no_verdict(results: Context, tmp_path: Path) ->
 
 def test_without_results_a_claim_says_what_it_needs() -> None:
     for name, extra in (("evidence", {"files": "*", "key": "k"}), ("needs-measurement", {})):
-        with pytest.raises(Unverifiable, match="^needs a run$"):
+        with pytest.raises(Unverifiable, match=r"^needs a run$"):
             run(Context(data=DATA), name, needs="a run", **extra)

@@ -104,7 +104,9 @@ def claim(check: dict[str, Any], expect: dict[str, Any]) -> Claim:
         ({"linear_num_value_heads": None}, "linear_num_value_heads is None"),
     ],
 )
-def test_a_config_that_cannot_be_used_names_entry_file_and_key(tmp_path: Path, change: dict[str, Any], text: str) -> None:
+def test_a_config_that_cannot_be_used_names_entry_file_and_key(
+    tmp_path: Path, change: dict[str, Any], text: str
+) -> None:
     config = json.loads((QWEN / "config.json").read_text(encoding="utf-8"))
     config["text_config"] |= change
     (tmp_path / "broken").mkdir()

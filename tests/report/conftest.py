@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from adrbench.report.spec import Spec
@@ -32,7 +33,12 @@ def language(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def built(example: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Specifications by ADR over example evidence that all tests share: a test that changes files builds its own."""
+    return {adr: example.build(tmp_path_factory.mktemp(adr), adr) for adr in ("adr0010", "adr0011")}
+
+
 @pytest.fixture
-def spec(example: ModuleType, tmp_path: Path, adr: str, language: str) -> Spec:
-    """A specification over freshly written example evidence."""
-    return Spec.model_validate(example.build(tmp_path, adr, language))
+def spec(built: dict[str, dict[str, Any]], adr: str, language: str) -> Spec:
+    return Spec.model_validate(built[adr] | {"language": language})

@@ -133,6 +133,7 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
         "kv_bytes_per_token": 23040,
         "bytes_per_s": {"median": 4.82e9, "low": 4.63e9, "high": 5.01e9},
         "utilisation": used,
+        "ceiling_at_working_set": {"utilisation": {"median": 0.43, "low": 0.41, "high": 0.46}},
     }
     return {
         "device": _evidence(
@@ -178,7 +179,19 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
             },
         ),
         "ceiling": _evidence(
-            "profile", 1, tier="ceiling", measured={"read_bytes_per_s": low_high, "last_level_cache_bytes": 34603008}
+            "profile",
+            1,
+            tier="ceiling",
+            measured={
+                "read_bytes_per_s": low_high,
+                "write_bytes_per_s": {"median": 7.7e9, "low": 7.5e9, "high": 7.9e9},
+                "matmul_flop_per_s": {
+                    "bfloat16": {"median": 4.2e10, "low": 4e10, "high": 4.4e10},
+                    "int8": {"unsupported": "no"},
+                },
+                "launch_s": {"median": 1.9e-6, "low": 1.8e-6, "high": 2.2e-6},
+                "last_level_cache_bytes": 34603008,
+            },
         ),
         "profile": _evidence(
             "profile",
@@ -351,6 +364,11 @@ def verdict(adr: str) -> dict[str, Any]:
         "confounded": [{"arm": "fp8-e5m2", "factor": "block_size", "baseline": "128", "value": "64"}],
         "missing": [] if blocked else [_both("the accuracy gate needs more pairs")],
     }
+
+
+def write_refusal(path: Path, text: str) -> None:
+    """Evidence of a server that refused to start, as it must."""
+    write(path, integration("rocm-aiter-fa", measured={"refused": True, "text": text}))
 
 
 def build(folder: Path, adr: str = "adr0011", language: str = "en") -> dict[str, Any]:

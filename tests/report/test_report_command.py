@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +38,17 @@ def test_unknown_key_is_named(example: ModuleType, tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "colour" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def test_published_reports_keep_their_links(example: ModuleType, tmp_path: Path) -> None:
+    outputs = []
+    for language, name in (("en", "adr0011.md"), ("zh", "adr0011.zh.md")):
+        outputs.append(tmp_path / "reports/cpu" / name)
+        assert run(example.build(tmp_path, "adr0011", language), outputs[-1]).returncode == 0
+    argv = [sys.executable, "-m", "adrbench.report.publish", *map(str, outputs), "--to", str(tmp_path / "reports")]
+    subprocess.run(argv, env=os.environ | {"PYTHONPATH": str(PYTHONPATH)}, check=True)
+    text = (tmp_path / "reports/adr0011.md").read_text(encoding="utf-8")
+    assert "](adr0011.zh.md)" in text
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if target.endswith(".json")]
+    assert len(targets) > 20
+    assert all((tmp_path / "reports" / target).is_file() for target in targets)

@@ -16,8 +16,8 @@ requantisation of P.
 import triton
 import triton.language as tl
 
-BLOCK: tl.constexpr = tl.constexpr(16)
-"""Tokens per transposed block of values; ``formats.layout.BLOCK_TOKENS``."""
+RUN: tl.constexpr = tl.constexpr(16)
+"""Tokens that lie together whatever the page size; ``formats.layout.PAGE_MULTIPLE``."""
 
 ROUND_TO_INTEGER: tl.constexpr = tl.constexpr(12582912.0)
 """1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer and leaves it in the low mantissa bits."""
@@ -93,7 +93,7 @@ def queries(
 @triton.jit
 def addresses(
     table_ptr, start, last, page_stride, scale_stride, head,
-    ROW: tl.constexpr, VALUE_BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    ROW: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Offsets of one tile: keys [TILE, ROW], values [ROW, TILE], scales [TILE].
 
@@ -106,22 +106,26 @@ def addresses(
         page = tl.load(table_ptr + start // PAGE).to(tl.int64)
         token = start % PAGE + o_t
     else:
-        block = tl.minimum((start + o_t) // BLOCK, last // BLOCK)
-        page = tl.load(table_ptr + block // (PAGE // BLOCK)).to(tl.int64)
-        token = block % (PAGE // BLOCK) * BLOCK + o_t % BLOCK
+        run = tl.minimum((start + o_t) // RUN, last // RUN)
+        page = tl.load(table_ptr + run // (PAGE // RUN)).to(tl.int64)
+        token = run % (PAGE // RUN) * RUN + o_t % RUN
     base = page * page_stride + head * (PAGE * ROW)
     if PAGE % TILE == 0:
         p_k = base + (token[:, None] * ROW + o_d[None, :])
-        if VALUE_BLOCK:
-            p_v = base + ((token // BLOCK * (ROW * BLOCK) + token % BLOCK)[None, :] + o_d[:, None] * BLOCK)
-        else:
-            p_v = base + (token[:, None] * ROW + o_d[None, :])
     else:
         p_k = (base + token * ROW)[:, None] + o_d[None, :]
-        if VALUE_BLOCK:
-            p_v = (base + token // BLOCK * (ROW * BLOCK) + token % BLOCK)[None, :] + o_d[:, None] * BLOCK
+    if BLOCK:
+        if PAGE % BLOCK == 0:
+            p_token = base + (token // BLOCK * (ROW * BLOCK) + token % BLOCK)
+            p_v = p_token[None, :] + o_d[:, None] * BLOCK
+        elif PAGE < BLOCK:
+            p_v = (base + token)[None, :] + o_d[:, None] * PAGE
         else:
-            p_v = (base + token * ROW)[:, None] + o_d[None, :]
+            width = tl.where(token < PAGE // BLOCK * BLOCK, BLOCK, RUN)  # the page ends in half a block
+            p_token = base + (token // BLOCK * (ROW * BLOCK) + token % BLOCK)
+            p_v = p_token[None, :] + o_d[:, None] * width[None, :]
+    else:
+        p_v = p_k
     p_k = tl.multiple_of(tl.max_contiguous(p_k, (1, 16)), (1, 16))
     p_v = tl.multiple_of(tl.max_contiguous(p_v, (1, 16)), (1, 16))
     return p_k, p_v, page * scale_stride + head * PAGE + token
@@ -132,7 +136,7 @@ def tile_step(
     q0, q1, q_scale, m, l, acc0, acc1,
     table_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, start, length, page_stride, scale_stride, head,
     RESIDUAL: tl.constexpr, MAXIMUM: tl.constexpr, CODE: tl.constexpr, PACKED: tl.constexpr, TOKEN_SCALE: tl.constexpr,
-    ASM: tl.constexpr, GP: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    ASM: tl.constexpr, GP: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One tile of tokens: (m [GP], l [TILE, GP], accumulators [ROW, N]) brought up to date.
 
@@ -140,7 +144,7 @@ def tile_step(
     of p / 2^m: summed over tokens only once, at the end.
     """
     p_k, p_v, p_s = addresses(
-        table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, RESIDUAL > 0, PAGE, TILE
+        table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE
     )
     b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
     if PACKED:
@@ -208,6 +212,7 @@ def decode_partial_kernel(
     GP: tl.constexpr,  # GROUP padded to 8, 16, ...
     D: tl.constexpr,
     PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,  # tokens per transposed block of values; 0: not transposed
     TILE: tl.constexpr,
     SCOPE: tl.constexpr,  # "none", "static", "token"
     CODE: tl.constexpr,  # type of the codes that are multiplied
@@ -262,7 +267,7 @@ def decode_partial_kernel(
         m, l, acc0, acc1 = tile_step(
             b_q0, b_q1, q_scale, m, l, acc0, acc1,
             p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i * TILE, length, page_stride, scale_stride, head,
-            RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, TILE,
+            RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, BLOCK, TILE,
         )  # fmt: skip
 
     total = tl.sum(l, 0)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from adrbench.kernels.decode.config import LaunchConfig, choose, current_target
 from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
-from adrbench.kernels.formats.layout import PagedCache, PageLayout
+from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
 from adrbench.kernels.formats.scheme import Scheme
 from adrbench.kernels.store.launch import codes_pointer, scale_arguments, scope_of
 
@@ -58,6 +58,7 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
         "GP": padded_group(group, layout.scheme),
         "D": layout.head_dim,
         "PAGE": layout.page_size,
+        "BLOCK": BLOCK_TOKENS if layout.values_transposed else 0,
         "TILE": config.tile,
         "SCOPE": scope_of(layout.scheme),
         "CODE": codes.code,

@@ -10,15 +10,21 @@ from adrbench.kernels.formats import scheme
 from adrbench.kernels.formats.layout import PagedCache, PageLayout
 from adrbench.kernels.store import launch, reference
 
-SHAPES = ((37, 3, 64, 16, 5), (21, 1, 128, 784, 2))
+SHAPES = ((37, 3, 64, 16, 5), (203, 1, 128, 784, 2))
 """(tokens, KV heads, head_dim, page size, pages): none a multiple of the tile; 784 is Qwen3.5's page."""
 
 
 def _slots(tokens: int, total: int) -> torch.Tensor:
-    """Distinct slots: a scattered tile with one row skipped, a tile that is one whole block, the rest scattered."""
-    others = torch.cat((torch.arange(32), torch.arange(48, total)))
-    slots = others[torch.randperm(len(others))[:tokens]]
-    slots[16:32] = torch.arange(32, 48)[: tokens - 16]
+    """Distinct slots, one row skipped: scattered; in batches of 64 and more, first two prompts in order,
+    the second from the middle of a block, one with two rows exchanged."""
+    slots = torch.randperm(total)[:tokens]
+    if tokens >= 64:
+        first = torch.arange(0, tokens // 2)
+        second = torch.arange(tokens // 2 + 7, tokens // 2 + 7 + tokens // 3)
+        rest = torch.arange(second[-1] + 1, total)
+        rest = rest[torch.randperm(len(rest))[: tokens - len(first) - len(second)]]
+        second[[3, 4]] = second[[4, 3]]
+        slots = torch.cat((first, second, rest))
     slots[5] = -1
     return slots
 

@@ -46,9 +46,12 @@ def value_rows(token, row, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.cons
 def store_plane(
     x_ptr, code_ptr, scale_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
-    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
+    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr,
 ):  # fmt: skip
-    """Quantise one tile of rows of keys or values and write codes and scales."""
+    """Quantise one tile of rows of keys or values and write codes and scales.
+
+    ``whole``: the tile is one transposed block of the cache, in order.
+    """
     ROW: tl.constexpr = D // 2 if PACKED else D
     o_d = tl.arange(0, ROW)
     p_x = x_ptr + p_in[:, None] + o_d[None, :]
@@ -72,16 +75,55 @@ def store_plane(
         code = pack(code, encode(x_high, inverse, MAXIMUM, code_ptr.dtype.element_ty))
     p_head = page * page_stride + head * (PAGE * ROW)
     if BLOCK:
-        if whole:
-            # The tile is one block of the cache: one contiguous run, 16 bytes per thread.
-            p_first = tl.min(p_head + token * ROW, 0)
-            o_b = tl.arange(0, BLOCK)
-            tl.store(code_ptr + p_first + (o_d[:, None] * BLOCK + o_b[None, :]), tl.trans(code))
+        p_v = code_ptr + p_head[None, :] + value_rows(token, o_d, ROW, PAGE, BLOCK)
+        if RUNS:
+            if whole:
+                p_first = tl.min(p_head + token * ROW, 0)
+                o_b = tl.arange(0, BLOCK)
+                tl.store(code_ptr + p_first + (o_d[:, None] * BLOCK + o_b[None, :]), tl.trans(code))
+            else:
+                tl.store(p_v, tl.trans(code), mask=m_t[None, :])
         else:
-            p_v = value_rows(token, o_d, ROW, PAGE, BLOCK)
-            tl.store(code_ptr + p_head[None, :] + p_v, tl.trans(code), mask=m_t[None, :])
+            tl.store(p_v, tl.trans(code), mask=m_t[None, :])
     else:
         tl.store(code_ptr + (p_head + token * ROW)[:, None] + o_d[None, :], code, mask=m_t[:, None])
+
+
+@triton.jit
+def store_rows(
+    key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, slot, m_t, whole, head,
+    input_stride, page_stride, scale_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
+    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr,
+):  # fmt: skip
+    """Store keys and values of the tokens ``o_t`` where ``m_t``."""
+    page = slot // PAGE
+    token = slot % PAGE
+    p_in = o_t * input_stride + head * D
+    store_plane(
+        key_ptr, k_ptr, ks_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
+        D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, 0, RUNS,
+    )  # fmt: skip
+    store_plane(
+        value_ptr, v_ptr, vs_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
+        D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, RUNS,
+    )  # fmt: skip
+
+
+@triton.jit
+def claimed_block(slot_ptr, tokens, slot, o_t, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """Whether each token's block is stored whole, by the program that owns a multiple of BLOCK in it.
+
+    A token at offset ``o`` of its block has the block's first token ``o`` before it and the last one
+    31 - o after it, if they are in this batch at all.
+    """
+    offset = (slot % PAGE) % BLOCK
+    first = o_t - offset
+    owner = (first + BLOCK - 1) // BLOCK * BLOCK
+    inside = (slot >= 0) & (first >= 0) & (first + BLOCK <= tokens) & (slot % PAGE - offset + BLOCK <= PAGE)
+    same = tl.load(slot_ptr + first, mask=inside, other=-2) == slot - offset
+    same &= tl.load(slot_ptr + first + BLOCK - 1, mask=inside, other=-2) == slot - offset + BLOCK - 1
+    return same & (tl.load(slot_ptr + owner, mask=inside, other=-2) == slot - offset + owner - first)
 
 
 @triton.jit
@@ -105,25 +147,38 @@ def store_kernel(
     SCOPE: tl.constexpr,  # "none", "static", "token"
     PACKED: tl.constexpr,  # two 4-bit codes per byte
     BLOCK: tl.constexpr,  # tokens per transposed block of values; 0: not transposed
+    RUNS: tl.constexpr,  # look for whole blocks, as prompts have them; needs TILE == BLOCK
 ):
+    """With RUNS a program stores the block that holds its first token, wherever the block starts in
+    the batch, if the batch holds all of it; and those of its own tokens whose block no program stores."""
     head = tl.program_id(1)
-    o_t = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    start = tl.program_id(0).to(tl.int64) * TILE
+    o_t = start + tl.arange(0, TILE)
     slot = tl.load(slot_ptr + o_t, mask=o_t < tokens, other=-1)
     m_t = slot >= 0
-    page = slot // PAGE
-    token = slot % PAGE
-    first = tl.max(tl.where(tl.arange(0, TILE) == 0, slot, -1), 0)
-    in_order = tl.min((slot == first + tl.arange(0, TILE)).to(tl.int32), 0)
-    whole = (in_order == 1) & (first % TILE == 0) & (first >= 0)
-    p_in = o_t * input_stride + head * D
-    store_plane(
-        key_ptr, k_ptr, ks_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
-        D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, 0,
-    )  # fmt: skip
-    store_plane(
-        value_ptr, v_ptr, vs_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
-        D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
-    )  # fmt: skip
+    if RUNS:
+        owned = tl.load(slot_ptr + start)
+        offset = tl.where(owned >= 0, (owned % PAGE) % BLOCK, 0)
+        o_b = start - offset + tl.arange(0, TILE)
+        block = tl.load(slot_ptr + o_b, mask=(o_b >= 0) & (o_b < tokens), other=-1)
+        m_b = claimed_block(slot_ptr, tokens, block, o_b, PAGE, BLOCK)
+        if tl.max((m_b & (o_b == start)).to(tl.int32), 0) == 1:
+            in_order = tl.min((block == owned - offset + tl.arange(0, TILE)).to(tl.int32), 0) == 1
+            store_rows(
+                key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_b, block, block >= 0, in_order, head,
+                input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, RUNS,
+            )  # fmt: skip
+        m_t &= claimed_block(slot_ptr, tokens, slot, o_t, PAGE, BLOCK) == 0
+        if tl.max(m_t.to(tl.int32), 0) == 1:
+            store_rows(
+                key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, slot, m_t, False, head,
+                input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, False,
+            )  # fmt: skip
+    else:
+        store_rows(
+            key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, slot, m_t, False, head,
+            input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, False,
+        )  # fmt: skip
 
 
 @triton.jit

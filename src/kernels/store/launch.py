@@ -13,6 +13,9 @@ from adrbench.kernels.store.kernel import load_kernel, store_kernel
 TILE_TOKENS = BLOCK_TOKENS
 """One program stores one block: the kernel writes whole blocks of transposed values at once."""
 
+RUNS_FROM_TOKENS = 2 * BLOCK_TOKENS
+"""Batches of at least this many tokens are searched for whole blocks; a decode step has none."""
+
 
 def scope_of(scheme: Scheme) -> str:
     """What the kernels call the scheme's scale granularity: ``none``, ``static`` or ``token``.
@@ -93,6 +96,7 @@ def store(
     tokens = key.shape[0]
     if tokens == 0:
         return
+    runs = cache.layout.values_transposed and tokens >= RUNS_FROM_TOKENS
     store_kernel[(triton.cdiv(tokens, TILE_TOKENS), cache.layout.kv_heads)](
         key,
         value,
@@ -106,6 +110,7 @@ def store(
         scale_stride=scale_stride,
         MAXIMUM=cache.layout.scheme.key.values.maximum,
         FLOOR=SCALE_FLOOR,
+        RUNS=runs,
         **_common(cache, scope),
     )
 

@@ -1,0 +1,90 @@
+"""Unverified items, to-dos and contradictions of the documents, with their state computed from verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from adrbench.claims.schema import ClaimError, Place, Text
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+ItemKind = Literal["unverified", "to-do", "contradiction"]
+State = Literal["settled", "open", "resolved"]
+
+
+class Item(BaseModel):
+    """One open item. It rests on claims, or says what it ``needs``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    kind: ItemKind
+    text: Text
+    place: Place | None = None
+    claims: list[str] = []
+    needs: Text | None = None
+
+    @model_validator(mode="after")
+    def _can_be_settled(self) -> Item:
+        if bool(self.claims) == (self.needs is not None):
+            raise ValueError("takes either claims or needs")
+        return self
+
+
+@dataclass(frozen=True)
+class ItemState:
+    """``settled``: all claims were checked. ``resolved``: a decision file says how. Else ``open``.
+
+    ``claims`` are (id, verdict) pairs, ``needs`` what is missing, in both languages.
+    """
+
+    item: Item
+    state: State
+    claims: list[tuple[str, str]]
+    needs: Text | None
+
+
+def load_items(path: Path) -> list[Item]:
+    """Items of an open-items file.
+
+    Raises:
+        ClaimError: naming file and entry.
+    """
+    try:
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))["items"]
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise ClaimError(f"{path}: not a file of open items: {error}") from None
+    items: list[Item] = []
+    for number, entry in enumerate(raw, 1):
+        try:
+            items.append(Item.model_validate(entry))
+        except ValidationError as error:
+            name = entry.get("id", number) if isinstance(entry, dict) else number
+            raise ClaimError(f"{path}: {name}: {error.errors()[0]['msg']}") from None
+    ids = [item.id for item in items]
+    if repeated := sorted({i for i in ids if ids.count(i) > 1}):
+        raise ClaimError(f"{path}: {repeated[0]}: this id is used twice")
+    return items
+
+
+def state_of(item: Item, verdicts: Mapping[str, Mapping[str, Any]], resolutions: Mapping[str, Text]) -> ItemState:
+    """State of one item.
+
+    Raises:
+        ClaimError: the item rests on a claim that the evidence does not have.
+    """
+    if unknown := [c for c in item.claims if c not in verdicts]:
+        raise ClaimError(f"open item {item.id}: there is no claim {unknown[0]!r} in the evidence")
+    claims = [(c, str(verdicts[c]["verdict"])) for c in item.claims]
+    if item.id in resolutions:
+        return ItemState(item, "resolved", claims, resolutions[item.id])
+    if item.needs is not None:
+        return ItemState(item, "open", claims, item.needs)
+    missing = [str(verdicts[c]["found"]) for c, verdict in claims if verdict == "unverified"]
+    if missing:
+        text = "; ".join(dict.fromkeys(missing))
+        return ItemState(item, "open", claims, Text(en=text, zh=text))
+    return ItemState(item, "settled", claims, None)

@@ -1,0 +1,88 @@
+"""Apply one decision file to one platform's evidence.
+
+    python -m adrbench.decide --spec JSON --output results/<platform>/decide/<adr>.json
+
+The specification is ``spec.DecideSpec``, the document ``verdict.Verdict``. Nothing is measured here:
+the same evidence gives the same document.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from adrbench.decide import accuracy as accuracies
+from adrbench.decide import objective, options, schedule, status
+from adrbench.decide.comparable import confounded, refuse_serve
+from adrbench.decide.context import Context
+from adrbench.decide.latency import table as latency_table
+from adrbench.decide.noise import table as noise_table
+from adrbench.decide.records import digests, load_eval, load_integrate, load_serve
+from adrbench.decide.spec import DecideSpec, parse_spec
+from adrbench.decide.verdict import Verdict
+from adrbench.decide.words import text
+from adrbench.evidence import write_json
+from adrbench.job import run, say
+
+
+def gather(spec: DecideSpec) -> Context:
+    """Read the evidence, refuse what cannot be compared, find the rounds that do not pair."""
+    context = Context(spec, load_serve(spec), load_eval(spec), load_integrate(spec))
+    for arm in context.runs:
+        why = refuse_serve(context.runs, spec.baseline, arm)
+        if why:
+            context.refused[arm] = why
+    context.blocks = schedule.blocks(spec.evidence.serve)
+    context.unpaired = {arm: set(rounds) for arm, rounds in spec.unpaired.items()}
+    for arm, number in schedule.late(schedule.starts(context.runs), context.blocks):
+        context.unpaired.setdefault(arm, set()).add(number)
+    return context
+
+
+def judge(context: Context) -> Verdict:
+    """The verdict, from gathered evidence."""
+    spec, decision = context.spec, context.spec.decision
+    others = [arm for arm in context.runs if arm != spec.baseline and arm not in context.refused]
+    compared = {arm: accuracies.compare(context, arm) for arm in others}
+    candidates = [options.candidate(context, option) for option in decision.options]
+    results = options.evaluate(context, candidates, compared)
+    found, missing = status.decide(
+        results,
+        runnable={c.option.name for c in candidates if c.runnable},
+        stretch={option.name for option in decision.options if option.stretch},
+        minimum_gain=decision.objective.minimum_gain,
+        may_exceed=lambda arm, other: objective.may_exceed(context, arm, other),
+    )
+    refused = [
+        text(f"arm {arm} is refused as a comparison: {why}", f"arm {arm} 被拒绝比较: {why}")
+        for arm, why in context.refused.items()
+    ]
+    return Verdict(
+        decision=decision.id,
+        platform=spec.platform,
+        policy=spec.policy or decision.policy_for(spec.platform),
+        confidence=decision.confidence,
+        gain_rule=spec.gain_rule,
+        baseline=spec.baseline,
+        status=found,
+        options=results,
+        accuracy={arm: c for arm, c in compared.items() if not isinstance(c, accuracies.Missing)},
+        noise=noise_table(context),
+        latency=latency_table(context),
+        confounded=confounded(context.runs, spec.baseline),
+        order=schedule.order(context),
+        drift=schedule.drift(context),
+        missing=missing + refused,
+        evidence=digests(spec),
+    )
+
+
+def work(raw: dict[str, Any], output: Path) -> None:
+    verdict = judge(gather(parse_spec(raw)))
+    write_json(output, verdict.model_dump(mode="json"))
+    chosen = f" ({verdict.status.option})" if verdict.status.option else ""
+    say(f"{verdict.decision}: {verdict.status.word}{chosen}: {verdict.status.text.en}")
+
+
+if __name__ == "__main__":
+    run("decide", work)

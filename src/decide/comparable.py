@@ -1,0 +1,130 @@
+"""What must be equal for two measurements to be compared, and which differences are confounded.
+
+An arm may differ from the baseline in what it declares (backend, KV dtype, block size, plugin, its own
+arguments and environment). A difference in anything else makes the comparison meaningless, and it is
+refused: endpoint, content form, prompts, model, vLLM build, policy, host.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from adrbench.decide.records import Runs, TierRun
+from adrbench.decide.verdict import Confounded
+from adrbench.evidence import Evidence, canonical
+
+# What vLLM resolves and an arm may be made to change.
+FACTORS = ("attention_backend", "kv_cache_dtype", "block_size", "hybrid_block_size", "plugin", "prefix_caching")
+# Time limits do not change what is measured.
+NOT_COMPARED = {"client_timeout_s", "ready_timeout_s", "timeout_s"}
+
+
+def _declared_arguments(arm: Mapping[str, Any]) -> Counter[str]:
+    # `auto` is the default and may be given explicitly.
+    tokens = [*(arm.get("args") or []), "--kv-cache-dtype", str(arm.get("kv_cache_dtype") or "auto")]
+    for key, flag in (("attention_backend", "--attention-backend"), ("block_size", "--block-size")):
+        if arm.get(key) is not None:
+            tokens += [flag, str(arm[key])]
+    return Counter(tokens)
+
+
+def _server(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The server's settings without what the arm itself declares."""
+    server, arm = asked.get("server") or {}, asked.get("arm") or {}
+    arguments = Counter(server.get("args") or [])
+    arguments.subtract(_declared_arguments(arm))
+    own = arm.get("env") or {}
+    return {
+        "server.args (of all arms)": sorted((+arguments).elements()),
+        "server.env (of all arms)": {k: v for k, v in (server.get("env") or {}).items() if k not in own},
+        "server.python": server.get("python"),
+        "server.model": server.get("model"),
+    }
+
+
+def serve_identity(document: Evidence) -> dict[str, Any]:
+    """What must not differ between arms and rounds of one tier, by name."""
+    asked, resolved = document.asked, document.resolved
+    settings = {f"serve.{k}": v for k, v in (asked.get("serve") or {}).items() if k not in NOT_COMPARED}
+    return {
+        "platform": document.platform,
+        "host": resolved.get("host", asked.get("host")),
+        "policy": asked.get("policy"),
+        "content": asked.get("content"),
+        "model_digest": asked.get("model_digest"),
+        "vllm_version": resolved.get("vllm_version"),
+        "tier": asked.get("tier"),
+        "prompts_sha256": asked.get("prompts_sha256"),
+        **settings,
+        **_server(asked),
+    }
+
+
+def eval_identity(document: Evidence) -> dict[str, Any]:
+    """What must not differ between the accuracy runs of two arms, by name."""
+    asked, resolved = document.asked, document.resolved
+    identity = asked.get("identity") or {}
+    return {
+        "platform": document.platform,
+        "host": resolved.get("host", asked.get("host")),
+        "model_digest": identity.get("model_digest"),
+        "vllm_version": resolved.get("vllm_version"),
+        "opencompass_version": resolved.get("opencompass_version"),
+        "endpoint": resolved.get("endpoint"),
+        **{
+            key: asked.get(key) for key in ("tasks", "data_sha256", "content", "thinking", "temperature", "concurrency")
+        },
+        **_server(asked),
+    }
+
+
+def difference(baseline: Mapping[str, Any], arm: Mapping[str, Any]) -> str | None:
+    """The first thing in which two identities differ, with both values; None when they are equal."""
+    for key in dict.fromkeys((*baseline, *arm)):
+        if canonical(baseline.get(key)) != canonical(arm.get(key)):
+            return f"{key}: baseline {canonical(baseline.get(key))[:160]}, arm {canonical(arm.get(key))[:160]}"
+    return None
+
+
+def refuse_serve(runs: Runs, baseline: str, arm: str) -> str | None:
+    """Why an arm's serving evidence cannot be compared with the baseline's; None when it can.
+
+    Each tier of each round is held against the baseline's first round of that tier.
+    """
+    reference: dict[str, TierRun] = {}
+    for _, tiers in sorted(runs.get(baseline, {}).items()):
+        for tier, run in tiers.items():
+            reference.setdefault(tier, run)
+    for _, tiers in sorted(runs.get(arm, {}).items()):
+        for tier, run in tiers.items():
+            if tier in reference:
+                found = difference(serve_identity(reference[tier].document), serve_identity(run.document))
+                if found:
+                    return f"{run.path} against {reference[tier].path}: {found}"
+    return None
+
+
+def refuse_eval(documents: Mapping[str, Evidence], baseline: str, arm: str) -> str | None:
+    """Why an arm's accuracy cannot be compared with the baseline's; None when it can."""
+    return difference(eval_identity(documents[baseline]), eval_identity(documents[arm]))
+
+
+def confounded(runs: Runs, baseline: str) -> list[Confounded]:
+    """Settings in which an arm differs from the baseline when more than one differs.
+
+    With one difference, the effect is that setting's. With several, no number says whose effect it is.
+    """
+    found = []
+    for arm in runs:
+        if arm == baseline or baseline not in runs:
+            continue
+        ours, theirs = (next(iter(next(iter(runs[a].values())).values())).document.resolved for a in (arm, baseline))
+        factors = [key for key in FACTORS if canonical(ours.get(key)) != canonical(theirs.get(key))]
+        if len(factors) > 1:
+            found += [
+                Confounded(arm=arm, factor=key, baseline=str(theirs.get(key)), value=str(ours.get(key)))
+                for key in factors
+            ]
+    return found

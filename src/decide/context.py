@@ -1,0 +1,59 @@
+"""What every rule of a decision reads: the specification, the evidence, and which rounds pair up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from adrbench.decide.intervals import Spread, pooled_spread
+from adrbench.decide.records import Runs, TierRun, series
+from adrbench.decide.spec import DecideSpec
+from adrbench.evidence import Evidence
+
+
+@dataclass
+class Context:
+    """Evidence of one decide job.
+
+    ``refused``: arm -> why it is not compared. ``blocks``: (arm, round) -> block of runs that were
+    measured side by side; ``unpaired``: arm -> rounds that were not.
+    """
+
+    spec: DecideSpec
+    runs: Runs
+    evals: dict[str, Evidence]
+    integrations: dict[str, Evidence] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    unpaired: dict[str, set[int]] = field(default_factory=dict)
+    blocks: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> str:
+        return self.spec.baseline
+
+    @property
+    def confidence(self) -> float:
+        return self.spec.decision.confidence
+
+    @property
+    def tiers(self) -> list[str]:
+        return [tier.name for tier in self.spec.tiers]
+
+    def rounds(self, arm: str, tier: str) -> dict[int, TierRun]:
+        """Rounds of an arm that have this tier."""
+        return {r: tiers[tier] for r, tiers in sorted(self.runs.get(arm, {}).items()) if tier in tiers}
+
+    def values(self, arm: str, tier: str, metric: str) -> dict[int, float]:
+        """Round -> value of a metric named as in ``noise.series``."""
+        return dict(series(self.runs, arm, tier))[metric]
+
+    def all_values(self, tier: str, metric: str) -> dict[str, dict[int, float]]:
+        """arm -> round -> value, of all arms that are compared."""
+        return {arm: self.values(arm, tier, metric) for arm in self.runs if arm not in self.refused}
+
+    def spread(self, tier: str, metric: str) -> Spread | None:
+        """Spread between starts, pooled over all comparable arms that were repeated."""
+        return pooled_spread([list(rounds.values()) for rounds in self.all_values(tier, metric).values()])
+
+    def place(self, arm: str, number: int) -> int | None:
+        """Block of a run; None for one that was not measured beside the others."""
+        return None if number in self.unpaired.get(arm, set()) else self.blocks[arm, number]

@@ -1,0 +1,256 @@
+"""The gates of one option: passed, failed or undecided, each with its interval and what would decide it.
+
+Non-inferiority: a gate is passed when its whole interval meets the limit, failed when none of it does.
+"All gates passed" is a conjunction, so no correction for several gates and tiers is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from adrbench.config.decision import Gate
+from adrbench.config.models import Text
+from adrbench.decide.accuracy import Missing
+from adrbench.decide.context import Context
+from adrbench.decide.intervals import Comparison, combine_within, compare, quantile
+from adrbench.decide.percentiles import bounds, resting_ranks, values_to_close
+from adrbench.decide.planning import NO_PLAN, Plan, rounds_needed
+from adrbench.decide.records import TierRun
+from adrbench.decide.verdict import Accuracy, GateResult, GateVerdict
+from adrbench.decide.words import text
+
+# How an interval over rounds was made.
+HOW = {
+    "blocks": (
+        "t interval of the log ratio over {n} blocks of rounds run side by side, noise from all arms",
+        "对 {n} 组并列轮次的对数比值作 t 区间, 噪声由全部 arm 合并估计",
+    ),
+    "paired": (
+        "Student's t of the log ratios of {n} blocks (this arm scatters more than the others)",
+        "对 {n} 组轮次的对数比值作 t 区间 (该 arm 的离散程度大于其他 arm)",
+    ),
+    "unpaired": (
+        "Welch's t of the log values of at least {n} rounds, not run side by side: drift is not removed",
+        "对各至少 {n} 轮的对数值作 Welch t 区间, 各轮并非并列运行, 未消除漂移",
+    ),
+    "point": ("{n} rounds that do not differ at all: no interval", "{n} 轮数值完全相同: 无法给出区间"),
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An interval, how it was made, and what would decide a gate that it does not decide."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    basis: Text
+    needs: Text
+    plan: Plan = NO_PLAN
+
+
+def at_most(low: float | None, high: float | None, limit: float) -> GateVerdict:
+    """Verdict of "the value is at most ``limit``"; open bounds decide nothing on their side."""
+    if high is not None and high <= limit:
+        return "passed"
+    if low is not None and low > limit:
+        return "failed"
+    return "undecided"
+
+
+def _rounds_text(found: Comparison, context: Context, percentile: int, requests: int) -> Text:
+    statistic_en, statistic_zh = "", ""
+    if percentile == 99:
+        high, low = resting_ranks(requests, 99)
+        which = f"{low}" if high == low else f"{low}-{high}"
+        statistic_en = f"; P99 of {requests} requests rests on the slowest {which}"
+        statistic_zh = f"; {requests} 个请求的 P99 只取决于最慢的第 {which} 个"
+    how = HOW[found.basis if found.basis in HOW else "point"]
+    level = f"{context.confidence:.0%}"
+    return text(
+        f"{how[0].format(n=found.rounds)}, {level}{statistic_en}",
+        f"{how[1].format(n=found.rounds)}, 置信度 {level}{statistic_zh}",
+    )
+
+
+def more_rounds(found: Comparison, limit_log: float, confidence: float) -> tuple[Text, Plan]:
+    """Rounds that would decide a comparison that rests on repeated rounds."""
+    if found.standard_error is None:
+        en = "rounds that differ: identical values are copies, not repeats"
+        return text(en, "数值互不相同的重复轮次: 完全相同的数值是副本而不是重复测量"), NO_PLAN
+    sd = found.standard_error * math.sqrt(found.rounds)
+    needed = rounds_needed(limit_log - found.log.value, sd, confidence)
+    if needed is None:
+        ratio = f"{math.exp(found.log.value):.3f}"
+        return text(
+            f"more than 1,000 rounds: the measured ratio {ratio} is too near the limit for this noise",
+            f"超过 1,000 轮: 以当前噪声, 实测比值 {ratio} 离限值太近",
+        ), NO_PLAN
+    return rounds_text(max(needed, found.rounds + 1), found.rounds)
+
+
+def rounds_text(needed: int, present: int) -> tuple[Text, Plan]:
+    return text(
+        f"about {needed} rounds of the arm and the baseline (now {present})",
+        f"该 arm 与 baseline 各约 {needed} 轮 (现有 {present} 轮)",
+    ), Plan(rounds=needed)
+
+
+def _from_rounds(gate: Gate, context: Context, found: Comparison, requests: int) -> Estimate:
+    ratio = found.ratio()
+    assert gate.percentile is not None
+    basis = _rounds_text(found, context, gate.percentile, requests)
+    needs, plan = more_rounds(found, math.log(gate.limit), context.confidence)
+    return Estimate(ratio.value, ratio.low, ratio.high, basis, needs, plan)
+
+
+def _one_start(gate: Gate, context: Context, tier: str, arm: TierRun, baseline: TierRun) -> Estimate:
+    """A ratio from one start of each arm.
+
+    The requests of one start give distribution-free bounds of each percentile; half of the permitted
+    error goes to them and half to the spread between starts, which one start cannot show and which is
+    taken from the arms that were repeated. Without any repeat the interval is open on both sides.
+    """
+    percent, error = gate.percentile, 1 - context.confidence
+    assert percent is not None
+    level = 1 - error / 8  # half of the error, two arms, two sides
+    value = arm.latencies[gate.metric][percent] / baseline.latencies[gate.metric][percent]
+    spread = context.spread(tier, f"{gate.metric}.p{percent}")
+    samples = [run.per_request.get(gate.metric, []) for run in (arm, baseline)]
+    low = high = None
+    if spread is not None and all(samples):
+        between = quantile(1 - error / 2, spread.df) * spread.sd * math.sqrt(2)
+        parts = [bounds(sample, percent, level) for sample in samples]
+        low, high = combine_within(parts[0], parts[1], min(between, 300.0))
+    basis = _one_start_basis(spread is not None, percent, min(map(len, samples)), level)
+    # Planned from the arms that were repeated, where there are any.
+    planned = rounds_needed(math.log(value / gate.limit), spread.sd * math.sqrt(2), context.confidence) if spread else 2
+    if planned is None:
+        needs, plan = (
+            text(
+                f"more than 1,000 rounds: the measured ratio {value:.3f} is too near the limit for this noise",
+                f"超过 1,000 轮: 以当前噪声, 实测比值 {value:.3f} 离限值太近",
+            ),
+            NO_PLAN,
+        )
+    else:
+        needs, plan = rounds_text(planned, 1)
+    return Estimate(value, low, high, basis, needs, plan)
+
+
+def _one_start_basis(repeated: bool, percent: int, requests: int, level: float) -> Text:
+    if not repeated:
+        return text(
+            "one server start of each arm and none repeated: the spread between starts is unknown, so is the interval",
+            "各 arm 只启动一次且均无重复: 启动间的离散程度未知, 区间无法给出",
+        )
+    closing = values_to_close(percent, level)
+    open_en, open_zh = "", ""
+    if requests < closing:
+        open_en = f"; below {closing} requests the upper bound of P{percent} is open"
+        open_zh = f"; 少于 {closing} 个请求时 P{percent} 的上界不闭合"
+    return text(
+        f"one server start: distribution-free bounds of P{percent} from the order statistics of {requests} requests, "
+        f"widened by the spread between starts of the arms that were repeated{open_en}",
+        f"单次启动: 由 {requests} 个请求的次序统计量给出 P{percent} 的无分布界, "
+        f"再按有重复的 arm 的启动间离散程度放宽{open_zh}",
+    )
+
+
+def _absent(tier: str) -> Estimate:
+    lacking = text(
+        f"a measurement of tier {tier} for the arm and the baseline", f"该 arm 与 baseline 在 {tier} 档的测量"
+    )
+    return Estimate(None, None, None, text("not measured", "未测量"), lacking)
+
+
+def _latency(gate: Gate, context: Context, arm: str, tier: str) -> Estimate:
+    ours, base = context.rounds(arm, tier), context.rounds(context.baseline, tier)
+    if not ours or not base:
+        return _absent(tier)
+    if min(len(ours), len(base)) == 1:
+        number = min(set(ours) & set(base), default=None)
+        pair = [rounds[min(rounds) if number is None else number] for rounds in (ours, base)]
+        return _one_start(gate, context, tier, pair[0], pair[1])
+    metric = f"{gate.metric}.p{gate.percentile}"
+    found = compare(context.all_values(tier, metric), arm, context.baseline, context.confidence, context.place)
+    return _from_rounds(gate, context, found, ours[min(ours)].completed)
+
+
+def _completion(context: Context, arm: str, tier: str) -> Estimate:
+    """Fraction of the measured requests that completed: a count of what was asked, not a sample of more."""
+    rounds = context.rounds(arm, tier).values()
+    completed, failed = sum(run.completed for run in rounds), sum(run.failed for run in rounds)
+    if not completed + failed:
+        return _absent(tier)
+    sent = completed + failed
+    value = completed / sent
+    basis = text(
+        f"count: {completed} of {sent} requests of the accepted rounds; an incomplete round is rejected by its job",
+        f"计数: 被接受轮次的 {sent} 个请求中完成 {completed} 个; 不完整的轮次会被其作业拒绝",
+    )
+    return Estimate(value, value, value, basis, basis)
+
+
+def _accuracy(accuracy: Accuracy | Missing, confidence: float) -> Estimate:
+    if isinstance(accuracy, Missing):
+        return Estimate(None, None, None, text("not measured", "未测量"), accuracy.reason)
+    mean, more = accuracy.mean, accuracy.more_pairs
+    basis = text(
+        f"bootstrap of {mean.pairs} sample pairs, tasks weighted equally, guarded by the score range, {confidence:.0%}",
+        f"对 {mean.pairs} 个样本对作 bootstrap, 各任务等权, 以分数范围的端点作保护值, 置信度 {confidence:.0%}",
+    )
+    if more is None:
+        needs = text("the measured Δ is too near the limit to plan for", "实测 Δ 离限值太近, 无法估算所需样本")
+    else:
+        needs = text(
+            f"about {more:,} more sample pairs (now {mean.pairs})", f"约再增加 {more:,} 个样本对 (现有 {mean.pairs} 个)"
+        )
+    return Estimate(mean.delta, mean.low, mean.high, basis, needs, Plan(pairs=more))
+
+
+def _result(gate: Gate, tier: str | None, found: Estimate, paths: list[str]) -> GateResult:
+    if gate.metric != "completion":
+        verdict = at_most(found.low, found.high, gate.limit)
+    elif found.value is None:
+        verdict = "undecided"
+    else:
+        verdict = "passed" if found.value >= gate.limit else "failed"
+    still_open = verdict == "undecided"
+    return GateResult(
+        id=gate.id,
+        title=gate.title,
+        tier=tier,
+        metric=gate.metric,
+        percentile=gate.percentile,
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        limit=gate.limit,
+        verdict=verdict,
+        basis=found.basis,
+        needs=found.needs if still_open else None,
+        rounds_needed=found.plan.rounds if still_open else None,
+        pairs_needed=found.plan.pairs if still_open else None,
+        evidence=paths,
+    )
+
+
+def evaluate(context: Context, arm: str, accuracy: Accuracy | Missing) -> list[GateResult]:
+    """Every gate of the decision for one arm, per tier where the gate is one of serving."""
+    results = []
+    for gate in context.spec.decision.gates:
+        if gate.metric == "accuracy_delta":
+            named = context.spec.evidence.eval
+            paths = [named[name] for name in (context.baseline, arm) if name in context.evals]
+            results.append(_result(gate, None, _accuracy(accuracy, context.confidence), paths))
+            continue
+        for tier in context.tiers:
+            found = (
+                _completion(context, arm, tier) if gate.metric == "completion" else _latency(gate, context, arm, tier)
+            )
+            arms = [arm] if gate.metric == "completion" else [context.baseline, arm]
+            paths = [run.path for name in arms for run in context.rounds(name, tier).values()]
+            results.append(_result(gate, tier, found, paths))
+    return results

@@ -1,0 +1,118 @@
+"""Each option of a decision: which arm measures it, its gates, its objective, and whether it may win."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adrbench.config.decision import Option
+from adrbench.config.models import Text
+from adrbench.decide import gates, objective
+from adrbench.decide.accuracy import Missing
+from adrbench.decide.context import Context
+from adrbench.decide.spec import ArmInfo
+from adrbench.decide.verdict import Accuracy, OptionResult
+from adrbench.decide.words import text
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An option, its arm on this platform, and why it is not measured (None when it is).
+
+    ``runnable``: the platform can run it, as far as declared.
+    """
+
+    option: Option
+    arm: str | None
+    runnable: bool
+    reason: Text | None
+
+
+def _ignored(context: Context, name: str) -> Text | None:
+    """Where an option is a backend that was asked for by flag: what vLLM made of it instead."""
+    for document in context.integrations.values():
+        asked = (document.asked.get("server") or {}).get("args") or []
+        if document.measured.get("ignored") and name in asked:
+            backend = document.resolved.get("attention_backend")
+            return text(
+                f"vLLM was asked for {name}, ignored the flag and resolved {backend}",
+                f"已用参数指定 {name}, vLLM 忽略该参数并解析为 {backend}",
+            )
+    return None
+
+
+def _refusal(context: Context, arm: ArmInfo) -> Text:
+    """Why an arm that must not start does not: in the server's words where it was tried."""
+    document = context.integrations.get(f"refusal-{arm.name}")
+    if document is not None and document.measured.get("refused"):
+        said = document.measured["text"]
+        return text(f"the server refused to start: {said}", f"服务拒绝启动: {said}")
+    return text(
+        f"the server must refuse to start on this platform (expected: {arm.expect_failure})",
+        f"在该平台上服务应当拒绝启动 (预期: {arm.expect_failure})",
+    )
+
+
+def candidate(context: Context, option: Option) -> Candidate:
+    """How this platform stands to an option."""
+    spec = context.spec
+    known = {arm.name: arm for arm in spec.arms}
+    arm = next((known[name] for name in option.arms if name in known), None)
+    if option.name in spec.blocked:
+        return Candidate(option, arm.name if arm else None, False, spec.blocked[option.name])
+    if arm is None:
+        undeclared = text("the platform declares no arm for it", "该平台未声明对应的 arm")
+        return Candidate(option, None, False, _ignored(context, option.name) or undeclared)
+    if arm.expect_failure is not None:
+        return Candidate(option, arm.name, False, _refusal(context, arm))
+    if arm.name in context.refused:
+        why = context.refused[arm.name]
+        reason = text(f"refused as a comparison with the baseline: {why}", f"拒绝与 baseline 比较: {why}")
+        return Candidate(option, arm.name, True, reason)
+    if arm.name not in context.runs:
+        return Candidate(
+            option, arm.name, True, text(f"arm {arm.name} is not measured yet", f"arm {arm.name} 尚未测量")
+        )
+    return Candidate(option, arm.name, True, None)
+
+
+def _unmeasured(context: Context, found: Candidate) -> OptionResult:
+    assert found.reason is not None
+    told = found.option.name in context.spec.blocked or _ignored(context, found.option.name) is not None
+    blocked = told or (found.arm is not None and not found.runnable)
+    return OptionResult(
+        name=found.option.name, title=found.option.title, arm=found.arm, state="blocked" if blocked else "absent",
+        reason=found.reason, violations=context.spec.violations.get(found.arm or "", []), gates=[],
+        objective=objective.unmeasured(context, found.reason), eligible=False,
+    )  # fmt: skip
+
+
+def evaluate(
+    context: Context, candidates: list[Candidate], accuracy: dict[str, Accuracy | Missing]
+) -> list[OptionResult]:
+    """Every option of the decision, in the file's order."""
+    measured = [c.arm for c in candidates if c.reason is None and c.arm is not None]
+    goals = objective.evaluate(context, [arm for arm in measured if arm != context.baseline])
+    results = []
+    for found in candidates:
+        if found.reason is not None or found.arm is None:
+            results.append(_unmeasured(context, found))
+            continue
+        baseline = found.arm == context.baseline
+        checked = [] if baseline else gates.evaluate(context, found.arm, accuracy[found.arm])
+        goal = objective.of_baseline(context) if baseline else goals[found.arm]
+        broken = context.spec.violations.get(found.arm, [])
+        passed = all(gate.verdict == "passed" for gate in checked)
+        results.append(
+            OptionResult(
+                name=found.option.name,
+                title=found.option.title,
+                arm=found.arm,
+                state="measured",
+                reason=None,
+                violations=broken,
+                gates=checked,
+                objective=goal,
+                eligible=passed and not broken and goal.verdict in ("better", "baseline"),
+            )
+        )
+    return results

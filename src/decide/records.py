@@ -1,0 +1,140 @@
+"""Evidence as the decision needs it: the shell between files and the statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adrbench import evidence
+from adrbench.decide.spec import DecideSpec
+from adrbench.evidence import Evidence, EvidenceError
+from adrbench.job import JobError
+
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+PERCENTILES = (50, 90, 99)
+RATES = ("output_tokens_per_s", "total_tokens_per_s")
+
+
+@dataclass(frozen=True)
+class TierRun:
+    """One tier of one arm in one round, as measured."""
+
+    path: str
+    document: Evidence
+    latencies: dict[str, dict[int, float]]
+    per_request: dict[str, list[float]]
+    completed: int
+    failed: int
+
+    def rate(self, metric: str) -> float | None:
+        """A rate per second; ``goodput`` is in requests. None where it was not measured."""
+        key = "goodput_requests_per_s" if metric == "goodput" else metric
+        value = self.document.measured.get(key)
+        return None if value is None else number(value, self.path, f"measured.{key}", least=0.0)
+
+    @property
+    def pool_tokens(self) -> float | None:
+        value = self.document.resolved.get("kv_pool_tokens")
+        return None if value is None else number(value, self.path, "resolved.kv_pool_tokens")
+
+
+# arm -> round -> tier
+Runs = dict[str, dict[int, dict[str, TierRun]]]
+
+
+def number(value: Any, path: str, key: str, least: float | None = None) -> float:
+    """A finite number, positive unless ``least`` says otherwise.
+
+    Raises:
+        JobError: ``bad-value``, naming file, key and value.
+    """
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or (value < least if least is not None else value <= 0):
+        kind = "positive number" if least is None else "number"
+        raise JobError("bad-value", f"{path}: {key} is {value!r}, a finite {kind} is needed; rerun its job")
+    return float(value)
+
+
+def _read(path: str) -> Evidence:
+    try:
+        return evidence.read(Path(path))
+    except EvidenceError as error:
+        raise JobError("evidence", str(error)) from None
+
+
+def _expect(path: str, document: Evidence, **wanted: Any) -> None:
+    for key, value in wanted.items():
+        if getattr(document, key) != value:
+            raise JobError(
+                "evidence", f"{path}: {key} is {getattr(document, key)!r}, the specification names it as {value!r}"
+            )
+
+
+def tier_run(path: str, document: Evidence) -> TierRun:
+    """Raises JobError ``bad-value`` for a value that is missing, not finite or not positive."""
+    measured = document.measured
+    latencies = {
+        metric: {p: number(measured.get(metric, {}).get(f"p{p}"), path, f"measured.{metric}.p{p}") for p in PERCENTILES}
+        for metric in LATENCIES
+    }
+    per_request = {
+        metric: [number(value, path, f"measured.per_request.{metric}[{i}]") for i, value in enumerate(values)]
+        for metric, values in measured.get("per_request", {}).items()
+    }
+    completed = number(measured.get("completed"), path, "measured.completed", least=0)
+    failed = number(measured.get("failed"), path, "measured.failed", least=0)
+    return TierRun(path, document, latencies, per_request, int(completed), int(failed))
+
+
+def load_serve(spec: DecideSpec) -> Runs:
+    """All serving evidence named by the specification that exists; a missing file is a missing measurement."""
+    runs: Runs = {}
+    for arm, rounds in spec.evidence.serve.items():
+        for round_number, tiers in rounds.items():
+            for tier, path in tiers.items():
+                if not Path(path).is_file():
+                    continue
+                document = _read(path)
+                _expect(path, document, stage="serve", platform=spec.platform, arm=arm, round=round_number, tier=tier)
+                runs.setdefault(arm, {}).setdefault(round_number, {})[tier] = tier_run(path, document)
+    return runs
+
+
+def load_eval(spec: DecideSpec) -> dict[str, Evidence]:
+    """Accuracy evidence by arm, of the files that exist."""
+    documents = {}
+    for arm, path in spec.evidence.eval.items():
+        if Path(path).is_file():
+            documents[arm] = _read(path)
+            _expect(path, documents[arm], stage="eval", platform=spec.platform, arm=arm)
+    return documents
+
+
+def load_integrate(spec: DecideSpec) -> dict[str, Evidence]:
+    """What became of each way of putting a backend into vLLM, by name, of the files that exist."""
+    return {name: _read(path) for name, path in spec.evidence.integrate.items() if Path(path).is_file()}
+
+
+def series(runs: Runs, arm: str, tier: str) -> Iterator[tuple[str, dict[int, float]]]:
+    """(metric, round -> value) of one arm and tier; latencies are named ``ttft_ms.p99``."""
+    rounds = {r: tiers[tier] for r, tiers in sorted(runs.get(arm, {}).items()) if tier in tiers}
+    for metric in LATENCIES:
+        for p in PERCENTILES:
+            yield f"{metric}.p{p}", {r: run.latencies[metric][p] for r, run in rounds.items()}
+    for metric in (*RATES, "goodput"):
+        values = {r: run.rate(metric) for r, run in rounds.items()}
+        yield metric, {r: value for r, value in values.items() if value}
+    pools = {r: run.pool_tokens for r, run in rounds.items()}
+    yield "kv_pool_tokens", {r: value for r, value in pools.items() if value}
+
+
+def digests(spec: DecideSpec) -> dict[str, str]:
+    """SHA-256 of every evidence file that exists, of all stages: what a verdict rests on."""
+    named = [path for rounds in spec.evidence.serve.values() for tiers in rounds.values() for path in tiers.values()]
+    for group in (spec.evidence.eval, spec.evidence.integrate, spec.evidence.profile):
+        named += group.values()
+    named += spec.evidence.singles()
+    return {path: evidence.digest_file(Path(path)) for path in sorted(set(named)) if Path(path).is_file()}

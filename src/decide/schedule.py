@@ -1,0 +1,111 @@
+"""The order in which rounds really ran: late reruns, and drift of the machine under the measurement.
+
+Rounds are planned to interleave: round k of every arm before round k + 1 of any. An arm that is edited
+and measured again later has its rounds far from the others'; a difference then holds the drift between,
+and such rounds are not paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Literal
+
+import numpy as np
+from adrbench.decide import interleave
+from adrbench.decide.context import Context
+from adrbench.decide.records import Runs
+from adrbench.decide.verdict import Drift, Run
+from scipy.stats import t as student
+
+# Metrics whose drift is tested: one of rate, one of latency.
+DRIFT_METRICS = ("output_tokens_per_s", "ttft_ms.p50")
+
+
+def starts(runs: Runs) -> dict[tuple[str, int], datetime]:
+    """(arm, round) -> when its server was started."""
+    return {
+        (arm, number): min(datetime.fromisoformat(run.document.started_at) for run in tiers.values())
+        for arm, rounds in runs.items()
+        for number, tiers in rounds.items()
+    }
+
+
+def blocks(rounds: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
+    """(arm, round) -> block, from the rounds that each arm was to have."""
+    totals = {arm: max(numbers, default=0) for arm, numbers in rounds.items()}
+    number = interleave.count(totals)
+    return {(arm, r): interleave.block(r, totals[arm], number) for arm, numbers in rounds.items() for r in numbers}
+
+
+def late(begun: Mapping[tuple[str, int], datetime], block_of: Mapping[tuple[str, int], int]) -> list[tuple[str, int]]:
+    """Runs that began after another arm's run of a later block: measured out of turn.
+
+    It cannot see a rerun in the last block; that one is as far from its block as the workflow put it.
+    """
+    return [
+        run
+        for run, when in begun.items()
+        if any(o[0] != run[0] and block_of[o] > block_of[run] and began < when for o, began in begun.items())
+    ]
+
+
+def order(context: Context) -> list[Run]:
+    """All runs by start time."""
+    begun = starts(context.runs)
+    first = {key: min(run.document.started_at for run in context.runs[key[0]][key[1]].values()) for key in begun}
+    return [
+        Run(arm=arm, round=number, started_at=first[arm, number], late=number in context.unpaired.get(arm, set()))
+        for arm, number in sorted(begun, key=lambda key: (begun[key], key))
+    ]
+
+
+def slope(
+    hours: list[float], logs: list[float], arms: list[str], confidence: float
+) -> tuple[float, float, float] | None:
+    """Common slope of the logarithm per hour with each arm's own level removed, and its t interval.
+
+    Least squares with one intercept per arm; arms with a single run say nothing about it. None when the
+    repeats leave no degree of freedom or no spread in time.
+    """
+    x, y = np.asarray(hours, dtype=float), np.asarray(logs, dtype=float)
+    groups = [np.flatnonzero([arm == name for arm in arms]) for name in dict.fromkeys(arms)]
+    groups = [group for group in groups if len(group) >= 2]
+    df = sum(len(group) - 1 for group in groups) - 1
+    if df < 1:
+        return None
+    dx = np.concatenate([x[g] - x[g].mean() for g in groups])
+    dy = np.concatenate([y[g] - y[g].mean() for g in groups])
+    square = float(dx @ dx)
+    if not square > 0:
+        return None
+    value = float(dx @ dy) / square
+    residual = dy - value * dx
+    half = float(student.ppf((1 + confidence) / 2, df)) * float(np.sqrt(residual @ residual / df / square))
+    return value, value - half, value + half
+
+
+def drift(context: Context) -> list[Drift]:
+    """Drift of each tier; empty while too few arms are repeated to see any.
+
+    The error rate is shared among the tests (Bonferroni), so that a quiet machine is called drifting in
+    no more than the permitted fraction of runs.
+    """
+    begun = starts(context.runs)
+    arms = [arm for arm in context.runs if arm not in context.refused]
+    tests = [(tier, metric) for tier in context.tiers for metric in DRIFT_METRICS]
+    confidence = 1 - (1 - context.confidence) / max(1, len(tests))
+    found = []
+    for tier, metric in tests:
+        points = [
+            (arm, begun[arm, number].timestamp() / 3600, float(np.log(value)))
+            for arm in arms
+            for number, value in context.values(arm, tier, metric).items()
+        ]
+        fit = slope([p[1] for p in points], [p[2] for p in points], [p[0] for p in points], confidence)
+        if fit is None:
+            continue
+        per_hour, low, high = (float(np.expm1(np.clip(value, -700, 700))) for value in fit)
+        verdict: Literal["drift", "none seen"] = "drift" if low > 0 or high < 0 else "none seen"
+        found.append(Drift(metric=metric, tier=tier, per_hour=per_hour, low=low, high=high, verdict=verdict))
+    return found

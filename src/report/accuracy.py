@@ -1,0 +1,97 @@
+"""Accuracy: whether each task measures anything, and the difference of each arm to the baseline."""
+
+from __future__ import annotations
+
+from adrbench.report.context import Context
+from adrbench.report.lookup import Cell, Store
+from adrbench.report.view import DeltaRow, Phrase, Shown, TaskRow, phrase
+
+PERFECT = 100.0
+
+
+def _verdict(mean: Cell, difference: Cell) -> Shown:
+    """A task measures something when the document helps beyond the noise and the score is not at its end."""
+    if not difference:
+        return Phrase("tasks.no_control")
+    if mean.amount >= PERFECT:
+        return Phrase("tasks.saturated")
+    if difference.low is not None and difference.low > 0:
+        return Phrase("tasks.measures")
+    return Phrase("tasks.no_signal")
+
+
+def task_rows(context: Context) -> list[TaskRow]:
+    """Tasks of the baseline, with the control that gets the question without the document."""
+    store, name = context.store, f"eval/{context.baseline}"
+    rows = []
+    for task in store.raw(name, "measured", "tasks") or {}:
+        key = ("measured", "tasks", task)
+        mean = store.cell(name, *key, "mean", unit="score")
+        difference = store.interval(name, *key, "control", value="difference", unit="points")
+        rows.append(
+            TaskRow(
+                name=task,
+                metric=store.cell(name, *key, "metric"),
+                samples=store.cell(name, *key, "samples", unit="count"),
+                prompt_tokens=store.cell(name, *key, "prompt_tokens", "median", unit="count"),
+                mean=mean,
+                control=store.cell(name, *key, "control", "mean", unit="score"),
+                difference=difference,
+                verdict=_verdict(mean, difference),
+            )
+        )
+    return rows
+
+
+def delta(store: Store, arm: str) -> Cell:
+    """Δ of the mean of the task classes: baseline minus arm, in points, with its interval."""
+    return store.interval("decide", "accuracy", arm, "mean", value="delta", unit="points")
+
+
+def _accuracy_verdict(context: Context, arm: str) -> str | None:
+    """Verdict of the accuracy gate of the option that an arm stands for."""
+    for option in context.store.raw("decide", "options") or []:
+        if option["arm"] == arm:
+            return next((gate["verdict"] for gate in option["gates"] if gate["metric"] == "accuracy_delta"), None)
+    return None
+
+
+def _note(context: Context, arm: str) -> Phrase:
+    """Whether the pairs decide the gate, in words."""
+    key = ("accuracy", arm)
+    more = context.store.cell("decide", *key, "more_pairs", unit="count")
+    pairs = context.store.cell("decide", *key, "mean", "pairs", unit="count")
+    exact = context.store.cell("decide", *key, "exact_agreement", unit="fraction")
+    word = "more" if more else "near" if _accuracy_verdict(context, arm) == "undecided" else "enough"
+    return phrase(f"accuracy.{word}", title=context.title(arm), more=more, pairs=pairs, exact=exact)
+
+
+def delta_rows(context: Context) -> list[DeltaRow]:
+    """Every compared arm: per task its score, Δ and pairs; the mean, and how many more pairs would decide."""
+    store, rows = context.store, []
+    for arm in store.raw("decide", "accuracy") or {}:
+        if arm == context.baseline:
+            continue
+        key = ("accuracy", arm)
+        tasks = [
+            (
+                task,
+                store.cell("decide", *key, "tasks", task, "arm", unit="score"),
+                store.interval("decide", *key, "tasks", task, value="delta", unit="points"),
+                store.cell("decide", *key, "tasks", task, "n", unit="count"),
+            )
+            for task in store.raw("decide", *key, "tasks") or {}
+        ]
+        rows.append(
+            DeltaRow(
+                arm=arm,
+                title=context.title(arm),
+                tasks=tasks,
+                mean=delta(store, arm),
+                pairs=store.cell("decide", *key, "mean", "pairs", unit="count"),
+                more=store.cell("decide", *key, "more_pairs", unit="count"),
+                exact=store.cell("decide", *key, "exact_agreement", unit="fraction"),
+                note=_note(context, arm),
+            )
+        )
+    return rows

@@ -1,0 +1,106 @@
+"""The view of one ADR as a whole: all parts, in no language and no markup."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from adrbench.config.models import Text
+from adrbench.report.lookup import Cell
+from adrbench.report.team import Consequence
+from adrbench.report.view import (
+    Candidate,
+    CheckRow,
+    Claims,
+    DeltaRow,
+    DeviceLoad,
+    GateRow,
+    Header,
+    Integration,
+    KernelChecks,
+    ModelFacts,
+    NoiseRow,
+    OptionRow,
+    Performance,
+    Phrase,
+    Proof,
+    Rejection,
+    Scheme,
+    ServingRow,
+    Shown,
+    Summary,
+    TaskRow,
+    TierRow,
+    WayRow,
+    phrase,
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One ADR."""
+
+    adr: str
+    baseline: str
+    header: Header
+    summary: Summary
+    model: ModelFacts
+    integrations: list[Integration]
+    performance: Performance
+    schemes: list[Scheme]
+    candidates: list[Candidate]
+    architectures: list[str]
+    ways: list[WayRow]
+    tiers: list[str]
+    tiers_asked: list[TierRow]
+    rounds: list[Phrase]
+    serving: list[ServingRow]
+    loads: list[DeviceLoad]
+    noise: list[NoiseRow]
+    tasks: list[TaskRow]
+    deltas: list[DeltaRow]
+    options: list[OptionRow]
+    gates: list[GateRow]
+    resolutions: list[tuple[str, Text]]
+    delta_definition: Text
+    cautions: list[Shown]
+    kernels: KernelChecks | None
+    checklist: list[CheckRow]
+    claims: Claims | None
+    versions: list[tuple[str, Cell]]
+    rejections: list[Rejection]
+    proofs: list[Proof]
+    command: str
+    team_document: str
+    related: Text
+    consequences: list[Consequence]
+
+    @property
+    def gate_titles(self) -> list[tuple[str, Shown]]:
+        """Gates by id, in the order of the decision file."""
+        return list({gate.gate: gate.title for gate in self.gates}.items())
+
+    @property
+    def bases(self) -> list[Shown]:
+        """How the gates' intervals were made, each way once."""
+        found: list[Shown] = []
+        for gate in self.gates:
+            if gate.basis and gate.basis not in found:
+                found.append(gate.basis)
+        return found
+
+    @property
+    def extreme(self) -> ServingRow | None:
+        """The arm and tier whose throughput differs most from the baseline's."""
+        compared = [row for row in self.serving if row.relative and row.relative.amount > 0]
+        return max(compared, key=lambda row: abs(math.log(row.relative.amount)), default=None)
+
+    @property
+    def pools(self) -> list[Phrase]:
+        """KV pool of each served arm, in words."""
+        first = {row.arm: row for row in reversed(self.serving) if row.pool}
+        return [phrase("consequence.pool", title=row.title, pool=row.pool) for row in reversed(first.values())]
+
+    @property
+    def version_phrases(self) -> list[Phrase]:
+        return [phrase("evidence.version", name=name, version=version) for name, version in self.versions]

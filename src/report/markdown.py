@@ -1,0 +1,233 @@
+"""A view as Markdown, in one language, every number with the evidence it was read from."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from adrbench.config.models import Text
+from adrbench.report.adr import Report
+from adrbench.report.lookup import Cell, Source
+from adrbench.report.numbers import Scale, quantity, scale_for
+from adrbench.report.spec import Language
+from adrbench.report.view import Phrase, Proof
+
+FOLDER = Path(__file__).parent
+# A dotted key, each part of it as alternatives.
+Pattern = tuple[tuple[str, ...], ...]
+LONGEST_KEYS = 8
+LONGEST_BRACES = 6
+
+
+@cache
+def catalogue() -> dict[str, dict[str, str]]:
+    """All texts by key; each has both languages."""
+    return dict(yaml.safe_load((FOLDER / "texts.yaml").read_text(encoding="utf-8")))
+
+
+def escape(text: str) -> str:
+    """A text inside a table cell: no bar, no line break, no tag."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _merge(first: Pattern, second: Pattern) -> Pattern | None:
+    """Two patterns as one, when they differ in one part only."""
+    if len(first) != len(second):
+        return None
+    different = [i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
+    if len(different) != 1:
+        return None
+    at = different[0]
+    return (*first[:at], tuple(dict.fromkeys((*first[at], *second[at]))), *first[at + 1 :])
+
+
+def _merge_once(patterns: list[Pattern]) -> list[Pattern]:
+    """Each pattern joined with the first earlier one that differs from it in one part only."""
+    kept: list[Pattern] = []
+    for pattern in patterns:
+        for index, earlier in enumerate(kept):
+            if joined := _merge(earlier, pattern):
+                kept[index] = joined
+                break
+        else:
+            kept.append(pattern)
+    return kept
+
+
+def _braces(part: tuple[str, ...]) -> str:
+    """One part of a pattern: a name, or alternatives, the first few of which are written."""
+    if len(part) == 1:
+        return part[0]
+    return "{" + ",".join(part[:LONGEST_BRACES]) + (",…" if len(part) > LONGEST_BRACES else "") + "}"
+
+
+def compact(keys: Iterable[str]) -> list[str]:
+    """Dotted keys with list positions starred, duplicates dropped, and siblings joined: ``a.{x,y}.{p50,p99}``."""
+    starred = dict.fromkeys(re.sub(r"\.\d+(?=\.|$)", ".*", key) for key in keys)
+    patterns: list[Pattern] = [tuple((part,) for part in key.split(".")) for key in starred]
+    before = 0
+    while len(patterns) != before:
+        before, patterns = len(patterns), _merge_once(patterns)
+    return [".".join(map(_braces, pattern)) for pattern in patterns]
+
+
+def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Sorted numbers as runs of neighbours."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+class Renderer:
+    """Shows the parts of a view in one language and remembers which sources the current table used."""
+
+    def __init__(self, language: Language, proofs: list[Proof], output: Path):
+        self.language, self.output = language, output
+        self.texts = catalogue()
+        self.numbers = {proof.name: proof.number for proof in proofs}
+        self.used: list[Source] = []
+
+    def t(self, key: str, **arguments: Any) -> str:
+        """A text of the catalogue with its arguments shown.
+
+        Raises:
+            KeyError: no such text or argument; a report is never rendered with a hole.
+        """
+        return self.texts[key][self.language].format_map({name: self.show(value) for name, value in arguments.items()})
+
+    def show(self, shown: Any) -> str:
+        """Any part of a view as text."""
+        if isinstance(shown, Cell):
+            return self.cell(shown)
+        if isinstance(shown, Phrase):
+            return self.t(shown.key, **shown.args)
+        if isinstance(shown, Text):
+            return escape(getattr(shown, self.language))
+        if isinstance(shown, (list, tuple)):
+            return self.t("comma").join(self.show(item) for item in shown)
+        return escape(str(shown))
+
+    def joined(self, parts: Sequence[Any]) -> str:
+        """Sentences that each have commas of their own."""
+        return self.t("separator").join(self.show(part) for part in parts)
+
+    def cell(self, cell: Cell, scale: Scale | None = None, suffix: bool = True) -> str:
+        """A looked-up value; ``unverified`` when there is none."""
+        if not cell:
+            return self.t("unverified")
+        self.used += cell.sources
+        if isinstance(cell.value, (str, bool)):
+            return escape(str(cell.value))
+        return quantity(cell.amount, cell.unit, cell.low, cell.high, scale, suffix)
+
+    def plain(self, cell: Cell) -> str:
+        """A value without its unit, for columns that name it."""
+        return self.cell(cell, suffix=False)
+
+    def triple(self, cells: Sequence[Cell], unit_of: Sequence[Cell]) -> str:
+        """Percentiles of one cell, in the unit of the whole column, without intervals."""
+        if not any(cells):
+            return self.t("unverified")
+        scale = column_scale(unit_of)
+        points = (Cell(cell.value, cell.unit, sources=cell.sources) for cell in cells)
+        return " / ".join(self.cell(point, scale, suffix=False) for point in points)
+
+    def sources(self) -> str:
+        """The line under a table: evidence numbers and keys of all that was shown since the last such line."""
+        used, self.used = list(dict.fromkeys(self.used)), []
+        groups: dict[tuple[str, ...], list[int]] = {}
+        others: dict[str, list[str]] = {}
+        by_document: dict[str, list[str]] = {}
+        for source in used:
+            by_document.setdefault(source.document, []).append(source.key)
+        for document, keys in by_document.items():
+            if document in self.numbers:
+                groups.setdefault(tuple(compact(keys)), []).append(self.numbers[document])
+            else:
+                others[document] = compact(keys)
+        parts = [f"{self._links(numbers)} {_keys(keys)}" for keys, numbers in groups.items()]
+        parts += [f"{self.t('sources.' + document)} {_keys(keys)}" for document, keys in others.items()]
+        return f"<sub>{self.t('sources.label')}: {self.t('separator').join(parts)}</sub>" if parts else ""
+
+    def _links(self, numbers: Sequence[int]) -> str:
+        names = (f"E{first}" if first == last else f"E{first}–E{last}" for first, last in ranges(numbers))
+        return ", ".join(f"[{name}](#{name.partition('–')[0].lower()})" for name in names)
+
+    def link(self, path: str) -> str:
+        """A path relative to the report's folder."""
+        return os.path.relpath(path, self.output.parent).replace(os.sep, "/")
+
+
+def _keys(keys: Sequence[str]) -> str:
+    shown = ", ".join(f"`{key}`" for key in keys[:LONGEST_KEYS])
+    return shown + (" …" if len(keys) > LONGEST_KEYS else "")
+
+
+def column_scale(cells: Sequence[Cell]) -> Scale | None:
+    """One scale for all values of a column; None when there are none."""
+    present = [cell for cell in cells if cell]
+    return scale_for(present[0].unit, [cell.amount for cell in present]) if present else None
+
+
+def column_unit(cells: Sequence[Cell]) -> str:
+    """The unit that a column's heading names."""
+    scale = column_scale(cells)
+    return scale.suffix.strip() if scale else ""
+
+
+@cache
+def templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 (Markdown; cells are escaped by the renderer)
+    )
+
+
+def render(report: Report, language: Language, output: Path, languages: Sequence[Language] = ()) -> str:
+    """The ADR as Markdown.
+
+    Args:
+        output: where it will lie, for relative links to evidence.
+        languages: languages that lie beside it, for the link between them.
+    """
+    renderer = Renderer(language, report.proofs, output)
+    text = (
+        templates()
+        .get_template(f"{report.adr}.md.j2")
+        .render(
+            r=report,
+            t=renderer.t,
+            show=renderer.show,
+            plain=renderer.plain,
+            triple=renderer.triple,
+            joined=renderer.joined,
+            sources=renderer.sources,
+            link=renderer.link,
+            column_unit=column_unit,
+            other=_other_language(language, output, languages),
+        )
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _other_language(language: Language, output: Path, languages: Sequence[Language]) -> tuple[str, str] | None:
+    """(name, file) of the same report in the other language, when it is made."""
+    other: Language = "zh" if language == "en" else "en"
+    if other not in languages:
+        return None
+    stem = output.name.removesuffix(".md").removesuffix(".zh")
+    return ("中文", f"{stem}.zh.md") if other == "zh" else ("English", f"{stem}.md")

@@ -1,0 +1,133 @@
+"""Serving: latency percentiles, throughput and goodput of each arm in each tier, and the A/A noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adrbench.report.context import Context
+from adrbench.report.lookup import MISSING, Cell, Source, ratio
+from adrbench.report.view import DeviceLoad, NoiseRow, Phrase, ServingRow, TierRow, phrase
+
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+PERCENTILES = ("p50", "p90", "p99")
+NOISE_METRICS = {
+    "ttft_ms.p99": "ms",
+    "tpot_ms.p99": "ms",
+    "output_tokens_per_s": "tokens_per_s",
+    "kv_pool_tokens": "tokens",
+}
+
+
+def latency(context: Context, arm: str, tier: str, metric: str, percentile: str) -> Cell:
+    """One percentile over the rounds, as the decision stage averaged it; its sources name the rounds' files too."""
+    found = context.store.cell("decide", "latency", arm, tier, metric, percentile, unit="ms")
+    rounds = tuple(Source(name, f"measured.{metric}.{percentile}") for name in context.documents(arm, tier))
+    return replace(found, sources=(*found.sources, *rounds)) if found else MISSING
+
+
+def throughput_ratio(context: Context, arm: str, tier: str) -> Cell:
+    """Output tokens per second relative to the baseline's, median over rounds against median over rounds."""
+    rates = [
+        context.over_rounds(name, tier, "measured", "output_tokens_per_s", unit="tokens_per_s")
+        for name in (arm, context.baseline)
+    ]
+    return ratio(*rates)
+
+
+def serving_rows(context: Context) -> list[ServingRow]:
+    rows = []
+    for tier in context.tiers:
+        for arm in context.served_arms():
+            if not context.documents(arm, tier):
+                continue
+            rows.append(
+                ServingRow(
+                    arm=arm,
+                    title=context.title(arm),
+                    tier=tier,
+                    latencies={m: [latency(context, arm, tier, m, p) for p in PERCENTILES] for m in LATENCIES},
+                    output_tokens_per_s=context.over_rounds(
+                        arm, tier, "measured", "output_tokens_per_s", unit="tokens_per_s"
+                    ),
+                    goodput=context.over_rounds(arm, tier, "measured", "goodput_requests_per_s", unit="requests_per_s"),
+                    relative=throughput_ratio(context, arm, tier) if arm != context.baseline else MISSING,
+                    pool=context.resolved(arm, "kv_pool_tokens", unit="tokens"),
+                )
+            )
+    return rows
+
+
+def rounds(context: Context) -> list[Phrase]:
+    """How many rounds each arm has, in words."""
+    found = []
+    for arm in context.served_arms():
+        documents = {name for tier in context.tiers for name in context.documents(arm, tier)}
+        numbers = {context.store.raw(name, "round") for name in documents}
+        count = Cell(len(numbers), "count", sources=tuple(Source(name, "round") for name in sorted(documents)))
+        found.append(phrase("serving.rounds", arm=context.title(arm), count=count))
+    return found
+
+
+def tier_rows(context: Context) -> list[TierRow]:
+    """The workloads, as the platform file asks for them and as the baseline got them."""
+    rows = []
+    for index, tier in enumerate(context.tiers):
+        asked = {
+            key: context.store.cell("platform", "tiers", index, *path, unit="count")
+            for key, path in {"low": ("input_tokens", 0), "high": ("input_tokens", 1), "output": ("output_tokens",),
+                              "prompts": ("prompts",), "concurrency": ("concurrency",)}.items()
+        }  # fmt: skip
+
+        def of_baseline(*key: str, name: str = tier) -> Cell:
+            return context.over_rounds(context.baseline, name, "measured", *key, unit="count")
+
+        rows.append(
+            TierRow(
+                tier,
+                asked["low"],
+                asked["high"],
+                of_baseline("input_tokens", "median"),
+                asked["output"],
+                asked["prompts"],
+                asked["concurrency"],
+                of_baseline("prefix_cache_hits"),
+                of_baseline("preemptions"),
+            )
+        )
+    return rows
+
+
+def device_loads(context: Context) -> list[DeviceLoad]:
+    """Samples of the host's tools beside each arm's first round; a metric that no tool offers is missing."""
+    rows = []
+    for arm in context.served_arms():
+        document = next(name for tier in context.tiers for name in context.documents(arm, tier))
+
+        def sample(metric: str, which: str, unit: str, name: str = document) -> Cell:
+            return context.store.cell(name, "measured", "telemetry", metric, which, unit=unit)
+
+        rows.append(
+            DeviceLoad(
+                title=context.title(arm),
+                start=context.store.cell(document, "measured", "start_s", unit="s"),
+                memory=sample("memory_used_bytes", "max", "bytes"),
+                power=sample("power_w", "median", "w"),
+                clock=sample("clock_core_mhz", "median", "mhz"),
+                load=sample("load_average_1min", "max", "number"),
+                absent=list(context.store.raw(document, "measured", "telemetry", "absent") or []),
+            )
+        )
+    return rows
+
+
+def noise_rows(context: Context) -> list[NoiseRow]:
+    """The baseline against itself: two server starts of one arm, for each tier and metric that decides."""
+    rows = []
+    for tier in context.tiers:
+        for metric, unit in NOISE_METRICS.items():
+            a, b = (context.store.cell("decide", "noise", tier, metric, side, unit=unit) for side in "ab")
+            quotient = context.store.cell("decide", "noise", tier, metric, "ratio", unit="ratio")
+            floor = context.store.cell("decide", "noise", tier, metric, "floor", unit="fraction")
+            if a:
+                rows.append(NoiseRow(tier, Phrase(f"noise.{metric}"), a, b, quotient, floor))
+    return rows

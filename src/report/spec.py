@@ -1,0 +1,67 @@
+"""The specification of one report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from adrbench.config.decision import Decision
+from adrbench.config.models import Platform
+from pydantic import BaseModel, ConfigDict, Field
+
+Language = Literal["en", "zh"]
+
+
+class EvidencePaths(BaseModel):
+    """Evidence files by stage; None or absent where the run does not make them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    device: Path | None = None
+    model: Path | None = None
+    kernels: Path | None = None
+    serve: dict[str, dict[str, dict[str, Path]]] = Field({}, description="arm -> round -> tier -> file")
+    eval: dict[str, Path] = {}
+    integrate: dict[str, Path] = {}
+    profile: dict[str, Path] = {}
+    ceiling: Path | None = None
+    claims: Path | None = None
+    decide: Path | None = None
+
+    def named(self) -> dict[str, Path | None]:
+        """Every file by its logical name, in the order in which a report numbers them."""
+        single = ("decide", "device", "model", "kernels", "claims", "ceiling")
+        found: dict[str, Path | None] = {name: getattr(self, name) for name in single}
+        found |= {f"profile/{arm}": path for arm, path in self.profile.items()}
+        found |= {f"integrate/{name}": path for name, path in self.integrate.items()}
+        found |= {f"eval/{arm}": path for arm, path in self.eval.items()}
+        found |= {
+            serve_name(arm, number, tier): path
+            for arm, rounds in self.serve.items()
+            for number, tiers in rounds.items()
+            for tier, path in tiers.items()
+        }
+        return found
+
+
+def serve_name(arm: str, number: str | int, tier: str) -> str:
+    """Logical name of one tier's evidence; rounds are written ``1`` or ``r1`` in a specification."""
+    return f"serve/{arm}/r{str(number).removeprefix('r')}/{tier}"
+
+
+class Spec(BaseModel):
+    """One ADR of one platform in one language.
+
+    ``rejected`` is the folder of rejected measurements. ``languages`` are those that lie beside the
+    output, for the link between them.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    platform: Platform
+    decision: Decision
+    adr: str
+    language: Language
+    evidence: EvidencePaths
+    rejected: Path | None = None
+    languages: list[Language] = []

@@ -1,0 +1,244 @@
+"""The computed decision: options, gates, and the lines at the top of the ADR."""
+
+from __future__ import annotations
+
+from adrbench.report.accuracy import delta
+from adrbench.report.context import Context, both
+from adrbench.report.lookup import MISSING, Cell, Source
+from adrbench.report.serving import throughput_ratio
+from adrbench.report.view import GateRow, OptionRow, Performance, Phrase, Shown, Summary, phrase
+
+OBJECTIVE_UNITS = {
+    "kv_pool_tokens": "tokens",
+    "output_tokens_per_s": "tokens_per_s",
+    "total_tokens_per_s": "tokens_per_s",
+    "goodput": "requests_per_s",
+}
+# From worst to best: what a gate says when its tiers disagree.
+WORST_FIRST = ("failed", "undecided", "passed")
+MOST_MISSING = 4
+
+
+def gate_unit(metric: str) -> str:
+    return {"accuracy_delta": "points", "completion": "fraction"}.get(metric, "ratio")
+
+
+def gate_rows(context: Context) -> list[GateRow]:
+    """Every gate of every option, with interval, verdict, and what would decide it."""
+    store, rows = context.store, []
+    for number, option in enumerate(store.raw("decide", "options") or []):
+        for index, gate in enumerate(option.get("gates") or []):
+            key = ("options", number, "gates", index)
+            unit = gate_unit(gate["metric"])
+            rows.append(
+                GateRow(
+                    option=option["name"],
+                    gate=gate["id"],
+                    metric=gate["metric"],
+                    title=both(gate.get("title")),
+                    tier=gate.get("tier") or "",
+                    value=store.interval("decide", *key, value="value", unit=unit),
+                    limit=store.cell("decide", *key, "limit", unit=unit),
+                    verdict=gate["verdict"],
+                    needs=both(gate.get("needs")),
+                    basis=both(gate.get("basis")),
+                )
+            )
+    return rows
+
+
+def _violation(item: dict[str, str]) -> Shown:
+    """A rule that an option's arm breaks."""
+    reason = both({"en": item["reason_en"], "zh": item["reason_zh"]})
+    return phrase("violation", where=item["where"], rule=item["rule"], reason=reason)
+
+
+def option_rows(context: Context, gates: list[GateRow]) -> list[OptionRow]:
+    """One row per option: state, worst verdict of each gate over the tiers, objective and gain."""
+    store, rows = context.store, []
+    for number, option in enumerate(store.raw("decide", "options") or []):
+        own: dict[str, set[str]] = {}
+        for gate in gates:
+            if gate.option == option["name"]:
+                own.setdefault(gate.gate, set()).add(gate.verdict)
+        worst = {gate: next((v for v in WORST_FIRST if v in verdicts), "undecided") for gate, verdicts in own.items()}
+        objective, key = option.get("objective") or {}, ("options", number, "objective")
+        unit, arm = OBJECTIVE_UNITS.get(objective.get("metric", ""), "number"), option.get("arm")
+        rows.append(
+            OptionRow(
+                name=option["name"],
+                title=both(option.get("title")),
+                arm=arm,
+                state=option.get("state", "unverified"),
+                reason=both(option.get("reason")),
+                gates=worst,
+                objective=store.interval("decide", *key, value="value", unit=unit),
+                gain=store.interval("decide", *key, value="gain", low="gain_low", high="gain_high", unit="gain"),
+                verdict=objective.get("verdict") or "",
+                violations=[_violation(item) for item in option.get("violations") or []],
+                backend=context.resolved(arm, "attention_backend") if arm else MISSING,
+                refusal=store.cell(f"integrate/refusal-{arm}", "measured", "text") if arm else MISSING,
+            )
+        )
+    return rows
+
+
+def _gates_in_words(option: OptionRow) -> Shown:
+    """The gates that are not passed, or that all are."""
+    by_verdict = {
+        verdict: [gate for gate, found in option.gates.items() if found == verdict]
+        for verdict in ("failed", "undecided")
+    }
+    words = [
+        phrase("summary.gates", verdict=Phrase(f"verdict.{verdict}"), gates=gates)
+        for verdict, gates in by_verdict.items()
+        if gates
+    ]
+    return phrase("summary.gates_list", words=words) if words else Phrase("summary.gates_passed")
+
+
+def _delta_in_words(context: Context, arm: str) -> Shown:
+    found = delta(context.store, arm)
+    return phrase("summary.delta", delta=found) if found else Phrase("summary.no_delta")
+
+
+def _worst_throughput(context: Context, arm: str) -> Cell:
+    """Output throughput relative to the baseline in the tier where it is least."""
+    found = [cell for tier in context.tiers if (cell := throughput_ratio(context, arm, tier))]
+    return min(found, key=lambda cell: cell.amount, default=MISSING)
+
+
+def _by_how_much(context: Context, options: list[OptionRow]) -> list[Shown]:
+    """One line per measured option that is not the baseline's."""
+    lines: list[Shown] = []
+    for option in options:
+        if option.arm is None or option.arm == context.baseline or not option.objective:
+            continue
+        lines.append(
+            phrase(
+                "summary.option",
+                option=option.title,
+                metric=Phrase(f"metric.{context.spec.decision.objective.metric}"),
+                gain=option.gain,
+                delta=_delta_in_words(context, option.arm),
+                worst=_worst_throughput(context, option.arm),
+                gates=_gates_in_words(option),
+            )
+        )
+    return lines or [Phrase("summary.nothing_compared")]
+
+
+def _bottleneck(performance: Performance) -> Shown:
+    if not performance.utilisation or performance.verdict is None:
+        return Phrase("summary.no_profile")
+    shares = {phase.name: phase.share for phase in performance.phases}
+    return phrase(
+        "summary.bottleneck",
+        prefill=shares.get("prefill", MISSING),
+        decode=shares.get("decode", MISSING),
+        utilisation=performance.utilisation,
+        ceiling=performance.ceiling,
+        verdict=Phrase(f"g06.{performance.verdict}"),
+    )
+
+
+def _missing(context: Context) -> list[Shown]:
+    found = [both(item) for item in context.store.raw("decide", "missing") or []]
+    if not found:
+        word = context.store.raw("decide", "status", "word")
+        return [
+            Phrase({"Accepted": "summary.nothing_missing", "Blocked": "summary.no_options"}.get(word, "unverified"))
+        ]
+    shown: list[Shown] = list(found[:MOST_MISSING])
+    if len(found) > MOST_MISSING:
+        rest = Cell(len(found) - MOST_MISSING, "count", sources=(Source("decide", "missing"),))
+        shown.append(phrase("summary.more_missing", more=rest))
+    return shown
+
+
+def _largest(context: Context, keys: list[tuple[str | int, ...]]) -> Cell:
+    """The largest of some counts of the decision; missing where none of them is given."""
+    cells = [context.store.cell("decide", *key, unit="count") for key in keys]
+    return max((cell for cell in cells if cell), key=lambda cell: cell.amount, default=MISSING)
+
+
+def _rounds_needed(context: Context) -> Cell:
+    """Rounds that would decide every latency gate and objective which rounds can decide."""
+    keys: list[tuple[str | int, ...]] = []
+    for number, option in enumerate(context.store.raw("decide", "options") or []):
+        keys.append(("options", number, "objective", "rounds_needed"))
+        keys += [("options", number, "gates", index, "rounds_needed") for index in range(len(option["gates"]))]
+    return _largest(context, keys)
+
+
+def _evidence_to_gather(context: Context, options: list[OptionRow], gates: list[GateRow]) -> list[Shown]:
+    """What would decide an undecided comparison: sample pairs, rounds."""
+    steps: list[Shown] = []
+    accuracy = context.store.raw("decide", "accuracy") or {}
+    more = _largest(context, [("accuracy", arm, "more_pairs") for arm in accuracy])
+    if more:
+        steps.append(phrase("next.more_pairs", more=more))
+    elif any(gate.verdict == "undecided" and gate.metric == "accuracy_delta" for gate in gates):
+        steps.append(Phrase("next.near_limit"))
+    rounds = _rounds_needed(context)
+    slow = any(gate.verdict == "undecided" and gate.metric.endswith("_ms") for gate in gates)
+    if rounds:
+        steps.append(phrase("next.more_rounds", rounds=rounds))
+    elif slow or any(option.arm and option.verdict == "undecided" for option in options):
+        steps.append(Phrase("next.some_rounds"))
+    return steps
+
+
+def _next_steps(context: Context, options: list[OptionRow], gates: list[GateRow]) -> list[Shown]:
+    """What to do now: the first thing that stands between this status and an accepted one."""
+    steps: list[Shown] = []
+    if context.spec.platform.verified == "no":
+        steps.append(phrase("next.run_platform", platform=context.spec.platform.name))
+    word, winner = (context.store.raw("decide", "status", key) for key in ("word", "option"))
+    if word == "Accepted":
+        arm = next((option.arm for option in options if option.name == winner), None)
+        return [*steps, phrase("next.keep" if arm == context.baseline else "next.lock", option=str(winner))]
+    if word == "Blocked" or not any(option.arm for option in options):
+        return [*steps, Phrase("next.other_platform")]
+    return [*steps, *(_evidence_to_gather(context, options, gates) or [Phrase("next.see_missing")])]
+
+
+def cautions(context: Context) -> list[Shown]:
+    """What weakens the comparison: settings that differ beside the intended one, and drift during the run."""
+    store = context.store
+    found: list[Shown] = []
+    for item in store.raw("decide", "confounded") or []:
+        found.append(phrase("confounded", **item))
+    for index, item in enumerate(store.raw("decide", "drift") or []):
+        if item["verdict"] == "drift":
+            rate = store.interval("decide", "drift", index, value="per_hour", unit="gain")
+            found.append(phrase("drift", metric=item["metric"], tier=item["tier"], rate=rate))
+    return found
+
+
+def status_word(context: Context) -> Shown:
+    """The status, with the option it names."""
+    word, option = (context.store.raw("decide", "status", key) for key in ("word", "option"))
+    if word is None:
+        return Phrase("unverified")
+    return phrase("status.option", word=Phrase(f"status.{word}"), option=option) if option else Phrase(f"status.{word}")
+
+
+def _decided(context: Context) -> Shown:
+    """The first line: an undecided status names what serves meanwhile, its reasons follow in the fourth line."""
+    status = context.store.raw("decide", "status")
+    if not status:
+        return Phrase("unverified")
+    if status["word"] == "Proposed":
+        return phrase("summary.undecided", word=status_word(context), baseline=context.title(context.baseline))
+    return phrase("summary.decided", word=status_word(context), text=both(status["text"]))
+
+
+def summary(context: Context, options: list[OptionRow], gates: list[GateRow], performance: Performance) -> Summary:
+    return Summary(
+        decided=_decided(context),
+        by_how_much=_by_how_much(context, options),
+        bottleneck=_bottleneck(performance),
+        missing=_missing(context),
+        next_steps=_next_steps(context, options, gates),
+    )
