@@ -37,7 +37,8 @@ class Evidence(BaseModel):
     evidence file's raw folder, to its SHA-256.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    # "constants" keeps NaN for write_json to refuse; pydantic would turn it into null without a word.
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     schema_version: int = SCHEMA_VERSION
     stage: Stage
