@@ -1,6 +1,9 @@
 """How often the decision rule errs, how often it finds a true gain, and what its intervals cover.
 
     PYTHONPATH=pythonpath python benchmarks/decide_simulation.py --experiments 2000 --output decide_simulation.json
+    PYTHONPATH=pythonpath python benchmarks/decide_simulation.py --fit results/cpu/serve
+
+The second form fits the noise to recorded server starts and simulates with that.
 
 Simulated server starts go through the code that real evidence goes through (``adrbench.decide``). The
 noise of one start is log-normal with heavy tails (Student's t with ``tail_df`` degrees of freedom, scaled
@@ -14,24 +17,24 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
-
+from adrbench import evidence
 from adrbench.decide import interleave
 from adrbench.decide.intervals import Comparison, compare
 from adrbench.decide.multiplicity import holm
-from adrbench.decide.noise import floor, own_spread
+from adrbench.decide.noise import of_comparison, own_spread
 from adrbench.decide.objective import gain_verdict
 from adrbench.decide.planning import rounds_needed
 from adrbench.decide.sequential import look_confidence
+from scipy.stats import beta
+from scipy.stats import t as student
 
 BASELINE = "baseline"
 Values = dict[str, dict[int, float]]
@@ -49,6 +52,46 @@ class Noise:
         """Deviations of ``size`` consecutive starts."""
         heavy = rng.standard_t(self.tail_df, size) * math.sqrt((self.tail_df - 2) / self.tail_df)
         return self.sd * heavy + self.drift * np.linspace(0, 1, size)
+
+
+def fit_noise(series: Sequence[Sequence[float]]) -> Noise:
+    """Noise of recorded starts: one series per arm, tier and metric, in the order in which they ran.
+
+    Each series is stripped of its own level and linear trend and scaled to unit spread for the tails; the
+    spread and the trend are the medians over series. Tails are a maximum-likelihood fit of Student's t.
+
+    Raises:
+        ValueError: no series has the 4 starts that a level, a trend and a spread need.
+    """
+    spreads, trends, scaled = [], [], []
+    for values in series:
+        if len(values) < 4:
+            continue
+        logs, time_axis = np.log(values), np.linspace(0, 1, len(values))
+        slope, level = np.polyfit(time_axis, logs, 1)
+        residual = logs - level - slope * time_axis
+        spread = math.sqrt(float(residual @ residual) / (len(values) - 2))
+        if spread > 0:
+            spreads.append(spread)
+            trends.append(abs(float(slope)))
+            scaled += (residual / spread).tolist()
+    if not spreads:
+        raise ValueError("at least 4 recorded starts of one arm are needed to fit the noise")
+    tail_df = float(student.fit(scaled, floc=0.0)[0])
+    return Noise(float(np.median(spreads)), min(max(tail_df, 3.0), 100.0), float(np.median(trends)))
+
+
+def recorded(folder: Path) -> list[list[float]]:
+    """Series of output throughput and median TTFT of every arm and tier below ``results/<platform>/serve``."""
+    found: dict[tuple[str | None, str | None, str], list[tuple[str, float]]] = {}
+    for path in sorted(folder.glob("*/r*/*.json")):
+        document = evidence.read(path)
+        for metric, value in (
+            ("output_tokens_per_s", document.measured["output_tokens_per_s"]),
+            ("ttft_ms", document.measured["ttft_ms"]["p50"]),
+        ):
+            found.setdefault((document.arm, document.tier, metric), []).append((document.started_at, value))
+    return [[value for _, value in sorted(runs)] for runs in found.values()]
 
 
 @dataclass(frozen=True)
@@ -107,7 +150,7 @@ def decide(values: Values, design: Design, confidence: float, family: int | None
     return {
         arm: gain_verdict(
             found[arm],
-            floor(spread, confidence, len(values[arm]), len(values[BASELINE])),
+            of_comparison(spread, found[arm], confidence, len(values[arm]), len(values[BASELINE])),
             adjusted[arm],
             design.minimum_gain,
             design.rule,
@@ -187,14 +230,14 @@ def coverage(experiments: int, seed: int) -> dict[str, Any]:
     noise = Noise(0.04)
     statistics: dict[str, tuple[Callable[[np.ndarray], float], int]] = {
         "median of 200 requests": (lambda x: float(np.median(x)), 200),
-        "throughput of 200 requests": (lambda x: float(len(x) / x.sum()), 200),
+        # Requests per second of one connection; as a time per request, so that the true ratio is 1.3 here too.
+        "throughput of 200 requests": (lambda x: float(x.mean()), 200),
         "P99 of 50 requests": (lambda x: float(np.percentile(x, 99)), 50),
         "P99 of 200 requests": (lambda x: float(np.percentile(x, 99)), 200),
     }
-    # A rate falls where times rise: its true ratio is the inverse, and coverage of a logarithm is symmetric.
     return {
-        name: request_coverage((lambda x, f=f: 1 / f(x)) if "throughput" in name else f, n, 5, noise, experiments, seed)
-        for name, (f, n) in statistics.items()
+        name: request_coverage(function, requests, 5, noise, experiments, seed)
+        for name, (function, requests) in statistics.items()
     }
 
 
@@ -216,6 +259,7 @@ def planner(experiments: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
+NOISES: tuple[Noise, ...] = (Noise(0.02), Noise(0.04), Noise(0.10, drift=0.2))
 SCENARIOS: dict[str, Design] = {
     "A/A, three options": Design((0.0, 0.0, 0.0)),
     "A/A, three options, 10 rounds": Design((0.0, 0.0, 0.0), rounds=10),
@@ -228,11 +272,11 @@ SCENARIOS: dict[str, Design] = {
 }
 
 
-def run(experiments: int, seed: int) -> dict[str, Any]:
+def run(experiments: int, seed: int, noises: Sequence[Noise]) -> dict[str, Any]:
     """The whole table."""
     table = []
     for name, design in SCENARIOS.items():
-        for noise in (Noise(0.02), Noise(0.04), Noise(0.10, drift=0.2)):
+        for noise in noises:
             began = time.perf_counter()
             result = outcomes(design, noise, experiments, seed)
             table.append({"scenario": name, "design": asdict(design), "noise": asdict(noise)} | result)
@@ -261,11 +305,16 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=20260609)
     parser.add_argument("--output", type=Path, help="JSON file to write")
+    parser.add_argument("--fit", type=Path, help="folder of recorded serving evidence to take the noise from")
     arguments = parser.parse_args()
-    result = run(arguments.experiments, arguments.seed)
+    noises = NOISES
+    if arguments.fit:
+        noises = (fit_noise(recorded(arguments.fit)),)
+        print(f"noise of {arguments.fit}: {noises[0]}", flush=True)
+    result = run(arguments.experiments, arguments.seed, noises)
     if arguments.output:
         arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

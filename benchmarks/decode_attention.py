@@ -33,7 +33,7 @@ from decode_providers import BASELINES, OURS, NotInstalled, Prepared, fill, ours
 from decode_timing import ceilings, last_level_cache_bytes, time_calls
 
 HEADS = {"d128": (32, 8, 128), "d256": (24, 4, 256)}
-SWEEP_CASES = ((32, 16384),)
+SWEEP_CASES = ((32, 16384), (1, 32768))
 
 
 def copies_for(size_bytes: int) -> int:

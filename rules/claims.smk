@@ -3,7 +3,12 @@ if RUN.main.claims.enabled:
 
     rule claims:
         input:
-            DEVICE,
+            leaves(
+                {
+                    name: all_evidence()[name]
+                    for name in ("device", "serve", "eval", "profile")
+                }
+            ),
             ENVIRONMENT["serve"],
         output:
             evidence=CLAIMS,
@@ -20,3 +25,35 @@ if RUN.main.claims.enabled:
             "claims: statements of the documents (log: {log})"
         shell:
             job("claims")
+
+    rule claims_table:
+        input:
+            CLAIMS,
+        output:
+            f"reports/{P}/claims{{suffix}}",
+        log:
+            f"{LOGS}/report/claims{{suffix}}.log",
+        wildcard_constraints:
+            suffix=SUFFIXES,
+        conda:
+            "../envs/analysis.yaml"
+        container:
+            PLATFORM.serve.container
+        params:
+            files=[
+                f"{BASE}/config/claims/{name}.yaml" for name in RUN.main.claims.files
+            ],
+            open=f"{BASE}/config/claims/open.yaml",
+            decisions=[
+                word
+                for adr in RUN.main.adrs
+                for word in ("--decision", f"{BASE}/{RUN.main.decisions}/{adr}.yaml")
+            ],
+            language=lambda wildcards: LANGUAGE_OF[wildcards.suffix],
+            code=jobs.code_digest("claims"),
+        message:
+            "claims: {output} (log: {log})"
+        shell:
+            PROJECT
+            + "-m adrbench.claims.table {params.files:q} --evidence {input:q} --open {params.open:q} "
+            "{params.decisions:q} --language {params.language} --output {output:q} > {log:q} 2>&1"

@@ -6,7 +6,7 @@ wildcard_constraints:
     arm=r"[a-z0-9][a-z0-9_.-]*",
     round=r"\d+",
     name=r"[A-Za-z0-9][A-Za-z0-9_.-]*",
-    adr=r"[a-z0-9]+",
+    adr=r"adr[a-z0-9]+",
 
 
 _METHODS = set(workflow.deployment_settings.deployment_method)
@@ -119,3 +119,8 @@ def integration(wildcards):
     raise WorkflowError(
         f"integrate: {wildcards.name!r} is unknown; platform {P} has {names}"
     )
+
+
+SUFFIX = {"en": ".md", "zh": ".zh.md"}
+SUFFIXES = r"(\.zh)?\.md"
+LANGUAGE_OF = {suffix: language for language, suffix in SUFFIX.items()}

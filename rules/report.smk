@@ -1,11 +1,8 @@
 # The ADRs in each language, per platform; reports/<adr>.md are those of the active platform.
-SUFFIX = {"en": ".md", "zh": ".zh.md"}
+DOCUMENTS = RUN.main.adrs + (["claims"] if RUN.main.claims.enabled else [])
 PUBLISHED = [
-    f"reports/{adr}{SUFFIX[language]}"
-    for adr in RUN.main.adrs
-    for language in LANGUAGES
+    f"reports/{name}{SUFFIX[language]}" for name in DOCUMENTS for language in LANGUAGES
 ]
-LANGUAGE_OF = {suffix: language for language, suffix in SUFFIX.items()}
 
 
 rule report:
@@ -17,7 +14,7 @@ rule report:
     log:
         f"{LOGS}/report/{{adr}}{{suffix}}.log",
     wildcard_constraints:
-        suffix=r"(\.zh)?\.md",
+        suffix=SUFFIXES,
     conda:
         "../envs/analysis.yaml"
     container:

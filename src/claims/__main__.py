@@ -15,7 +15,7 @@ from typing import Any
 from adrbench import evidence, job
 from adrbench.claims import runner, schema
 from adrbench.claims.behaviour import BACKENDS_ROW, Probe
-from adrbench.claims.registry import Context, Unverifiable
+from adrbench.claims.registry import Context, Text, Unverifiable
 from adrbench.claims.tree import Tree, TreeError, WheelUnavailable, get_tree, installed_tree
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -61,15 +61,17 @@ def open_version(name: str, spec: Spec) -> runner.Version:
     Raises:
         JobError: its wheel is there but damaged, or is not vLLM's.
     """
+    job.say(f"vLLM {name}: opening its source")
     try:
         if name == "installed":
             if spec.serve_python is None:
-                return runner.Version(name, None, "needs serve_python to find the installed vLLM")
+                return runner.Version(name, None, Text(en="needs serve_python", zh="需要 serve_python"))
             return runner.Version(name, installed_tree(spec.serve_python))
         return runner.Version(name, get_tree(name, spec.wheels))
     except WheelUnavailable as error:
         job.say(str(error))
-        return runner.Version(name, None, f"needs the wheel of vLLM {name} ({error})")
+        reason = Text(en=f"needs the wheel of vLLM {name} ({error})", zh=f"需要 vLLM {name} 的 wheel ({error})")
+        return runner.Version(name, None, reason)
     except TreeError as error:
         raise job.JobError("tree", str(error)) from None
 
@@ -109,7 +111,9 @@ def work(raw: dict[str, Any], output: Path) -> None:
     measured["architectures"] = architectures(probe, versions[0].tree)
     resolved = {
         "versions": {
-            v.name: {"tree": v.tree.version, "python_files": len(v.tree.files)} if v.tree else {"missing": v.reason}
+            v.name: {"tree": v.tree.version, "python_files": len(v.tree.files)}
+            if v.tree
+            else {"missing": v.reason.en if v.reason else ""}
             for v in versions
         },
         "claim_files": {str(path): evidence.digest_file(path) for path in spec.claims},

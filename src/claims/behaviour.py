@@ -41,7 +41,7 @@ class Probe:
             Unverifiable: there is no interpreter with torch, or the platform code does not run in it.
         """
         if self.python is None:
-            raise Unverifiable("needs an interpreter with torch (serve_python)")
+            raise Unverifiable("needs an interpreter with torch (serve_python)", "需要带 torch 的解释器 (serve_python)")
         if tree.root not in self._answers:
             self._answers[tree.root] = self._run(tree)
         answer = self._answers[tree.root]
@@ -65,7 +65,7 @@ class Probe:
 
 def _rows(context: Context) -> dict[str, Any]:
     if context.probe is None:
-        raise Unverifiable("needs an interpreter with torch (serve_python)")
+        raise Unverifiable("needs an interpreter with torch (serve_python)", "需要带 torch 的解释器 (serve_python)")
     return context.probe.rows(context.need_tree())
 
 

@@ -85,10 +85,12 @@ def need_trust(record: Record, name: str) -> Record:
     """
     if record.trust in USABLE:
         return record
-    shown = f"{record.value} is {record.trust}"
+    shown, shown_zh = f"{record.value} is {record.trust}", f"{record.value} 为 {record.trust}"
     if record.trust == "not found":
-        shown = "not found in the text searched, which proves no absence"
-    raise Unverifiable(f"needs a source for {name}: {shown} ({record.source})")
+        shown, shown_zh = "not found in the text searched, which proves no absence", "所查文本中未找到 (不证明不存在)"
+    raise Unverifiable(
+        f"needs a source for {name}: {shown} ({record.source})", f"需要 {name} 的来源: {shown_zh} ({record.source})"
+    )
 
 
 def _finding(record: Record, name: str) -> Finding:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from adrbench.claims.schema import ClaimError, Place, Text
+from adrbench.claims.registry import Text
+from adrbench.claims.schema import ClaimError, Place
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 ItemKind = Literal["unverified", "to-do", "contradiction"]
@@ -70,6 +71,24 @@ def load_items(path: Path) -> list[Item]:
     return items
 
 
+def load_resolutions(decisions: Iterable[Path]) -> dict[str, Text]:
+    """How decision files resolve contradictions: texts by item id, the decision named.
+
+    Raises:
+        ClaimError: naming the file.
+    """
+    found: dict[str, Text] = {}
+    for path in decisions:
+        try:
+            raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            for entry in raw.get("resolutions") or []:
+                text = Text.model_validate(entry["text"])
+                found[entry["id"]] = Text(en=f"{raw['id']}: {text.en}", zh=f"{raw['id']}: {text.zh}")
+        except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ClaimError(f"{path}: resolutions cannot be read: {error}") from None
+    return found
+
+
 def state_of(item: Item, verdicts: Mapping[str, Mapping[str, Any]], resolutions: Mapping[str, Text]) -> ItemState:
     """State of one item.
 
@@ -83,8 +102,8 @@ def state_of(item: Item, verdicts: Mapping[str, Mapping[str, Any]], resolutions:
         return ItemState(item, "resolved", claims, resolutions[item.id])
     if item.needs is not None:
         return ItemState(item, "open", claims, item.needs)
-    missing = [str(verdicts[c]["found"]) for c, verdict in claims if verdict == "unverified"]
+    missing = [Text.model_validate(verdicts[c]["needs"]) for c, verdict in claims if verdict == "unverified"]
     if missing:
-        text = "; ".join(dict.fromkeys(missing))
-        return ItemState(item, "open", claims, Text(en=text, zh=text))
+        en, zh = ("; ".join(dict.fromkeys(getattr(t, language) for t in missing)) for language in ("en", "zh"))
+        return ItemState(item, "open", claims, Text(en=en, zh=zh))
     return ItemState(item, "settled", claims, None)

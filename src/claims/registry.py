@@ -24,8 +24,26 @@ Kind = Literal["source", "behaviour", "derived", "format", "datasheet", "literat
 VERSIONED: tuple[Kind, ...] = ("source", "behaviour")
 
 
+class Text(BaseModel):
+    """One text in both languages of the reports."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    en: str
+    zh: str
+
+
 class Unverifiable(Exception):
     """A check cannot be carried out here; the text completes "unverified (...)"."""
+
+    def __init__(self, en: str, zh: str = ""):
+        super().__init__(en)
+        self.needs = Text(en=en, zh=zh or en)
+
+
+def needs(what: Text, en: str = "", zh: str = "") -> Unverifiable:
+    """ "Needs ...", in both languages, with a remark on what there is."""
+    return Unverifiable(f"needs {what.en}{en}", f"需要{what.zh}{zh or en}")
 
 
 class Prober(Protocol):
@@ -47,12 +65,12 @@ class Context:
     def need_torch(self) -> str:
         """An interpreter that has torch."""
         if self.torch_python is None:
-            raise Unverifiable("needs an interpreter with torch (serve_python)")
+            raise Unverifiable("needs an interpreter with torch (serve_python)", "需要带 torch 的解释器 (serve_python)")
         return self.torch_python
 
     def need_tree(self) -> Tree:
         if self.tree is None:
-            raise Unverifiable("needs a vLLM tree")
+            raise Unverifiable("needs a vLLM tree", "需要 vLLM 源码树")
         return self.tree
 
 

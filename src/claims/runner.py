@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adrbench.claims.registry import VERSIONED, Context
+from adrbench.claims.registry import VERSIONED, Context, Text
 from adrbench.claims.schema import Claim
 from adrbench.claims.tree import Tree
-from adrbench.claims.verdict import Outcome, judge_claim
+from adrbench.claims.verdict import Outcome, judge_claim, unverified
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Version:
 
     name: str
     tree: Tree | None
-    reason: str = ""
+    reason: Text | None = None
 
 
 def _versioned(claim: Claim) -> bool:
@@ -33,7 +33,8 @@ def judge_versions(claim: Claim, base: Context, versions: Sequence[Version]) -> 
     outcomes = {}
     for version in versions:
         if version.tree is None:
-            outcomes[version.name] = Outcome("unverified", version.reason)
+            reason = version.reason or Text(en=f"needs vLLM {version.name}", zh=f"需要 vLLM {version.name}")
+            outcomes[version.name] = unverified(reason)
         else:
             outcomes[version.name] = judge_claim(claim, replace(base, tree=version.tree))
     return outcomes

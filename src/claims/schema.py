@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from adrbench.claims import checks  # noqa: F401  (fills the register)
 from adrbench.claims.conditions import Condition, ConditionError, parse
-from adrbench.claims.registry import CHECKS, Check, Kind
+from adrbench.claims.registry import CHECKS, Check, Kind, Text
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 
@@ -20,13 +20,6 @@ class ClaimError(ValueError):
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class Text(_Strict):
-    """One text in both languages of the reports."""
-
-    en: str
-    zh: str
 
 
 class Place(_Strict):

@@ -19,8 +19,9 @@ from typing import Any, Literal
 import yaml
 from adrbench import evidence
 from adrbench.claims.conditions import SEVERITY
-from adrbench.claims.open_items import Item, ItemState, load_items, state_of
-from adrbench.claims.schema import Claim, ClaimError, Place, Text, load
+from adrbench.claims.open_items import Item, ItemState, load_items, load_resolutions, state_of
+from adrbench.claims.registry import Text
+from adrbench.claims.schema import Claim, ClaimError, Place, load
 
 Language = Literal["en", "zh"]
 
@@ -73,7 +74,7 @@ def counts_text(counts: Mapping[str, int], language: Language) -> str:
 def case_text(entry: Mapping[str, Any], language: Language) -> str:
     """What is the case: the corrected value, or for an unverified claim what it needs."""
     if entry["verdict"] == "unverified":
-        return str(entry["found"])
+        return str(entry["needs"][language])
     corrected = entry.get("corrected")
     return str(corrected[language]) if corrected else ""
 
@@ -220,12 +221,17 @@ def main() -> int:
     parser.add_argument("claims", nargs="+", type=Path, help="claim files that the evidence was made from")
     parser.add_argument("--evidence", required=True, type=Path)
     parser.add_argument("--open", type=Path, help="file of open items")
+    parser.add_argument(
+        "--decision", type=Path, action="append", default=[], help="decision file whose resolutions count"
+    )
     parser.add_argument("--language", choices=("en", "zh"), default="en")
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
     try:
         items = load_items(arguments.open) if arguments.open else []
-        text = render(evidence.read(arguments.evidence), load(arguments.claims), items, language=arguments.language)
+        resolutions = load_resolutions(arguments.decision)
+        document, claims = evidence.read(arguments.evidence), load(arguments.claims)
+        text = render(document, claims, items, resolutions, arguments.language)
     except (ClaimError, evidence.EvidenceError) as error:
         print(f"adrbench claims table: {error}", file=sys.stderr)
         return 1

@@ -152,7 +152,7 @@ def fetch_wheel(version: str, cache: Path, timeout_s: float = 300.0) -> Path:
         return found[0]
     cache.mkdir(parents=True, exist_ok=True)
     command = [*_pip(), "download", "--no-deps", "--quiet", "--only-binary", ":all:", "--python-version", "3.12"]
-    command += ["--retries", "1", "--dest", str(cache), f"{PACKAGE}=={version}"]
+    command += ["--retries", "1", "--timeout", "10", "--dest", str(cache), f"{PACKAGE}=={version}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adrbench.claims.conditions import Verdict, judge, worst
-from adrbench.claims.registry import Context, Finding, Unverifiable
-from adrbench.claims.schema import Claim, ClaimError, Part, Text
+from adrbench.claims.registry import Context, Finding, Text, Unverifiable
+from adrbench.claims.schema import Claim, ClaimError, Part
 from adrbench.profile.model_shape import ModelConfigError
 
 
@@ -17,7 +17,7 @@ class Outcome:
 
     ``found`` is the evidence in words, ``where`` the places it was read at, ``corrected`` what is
     the case instead (None where the claim holds or could not be checked), ``values`` the checks'
-    fields that the claim makes a statement about.
+    fields that the claim makes a statement about, ``needs`` what an unverified claim lacks.
     """
 
     verdict: Verdict
@@ -25,6 +25,7 @@ class Outcome:
     where: str = ""
     corrected: Text | None = None
     values: dict[str, Any] = field(default_factory=dict)
+    needs: Text | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -33,7 +34,13 @@ class Outcome:
             "where": self.where,
             "corrected": self.corrected.model_dump() if self.corrected else None,
             "values": self.values,
+            "needs": self.needs.model_dump() if self.needs else None,
         }
+
+
+def unverified(needs: Text) -> Outcome:
+    """The outcome of a claim that could not be checked."""
+    return Outcome("unverified", needs.en, needs=needs)
 
 
 def _plain(finding: Finding, missed: list[str]) -> str:
@@ -71,7 +78,7 @@ def judge_part(part: Part, context: Context) -> Outcome:
     try:
         finding = part.registered.run(context, part.arguments)
     except Unverifiable as reason:
-        return Outcome("unverified", str(reason))
+        return unverified(reason.needs)
     verdicts = {name: judge(finding.values[name], c) for name, c in part.conditions.items()}
     verdict = worst(list(verdicts.values()))
     if verdict == "false" and finding.moved:
@@ -95,7 +102,7 @@ def judge_claim(claim: Claim, context: Context) -> Outcome:
     try:
         outcomes = [judge_part(part, context) for part in claim.parts]
     except (SyntaxError, FileNotFoundError) as error:
-        return Outcome("unverified", f"needs a tree that can be read ({error})")
+        return unverified(Text(en=f"needs a tree that can be read ({error})", zh=f"需要可读的源码树 ({error})"))
     except (ModelConfigError, ValueError, KeyError) as error:
         raise ClaimError(f"{claim.file}: {claim.id}: {error}") from error
     verdict = worst([o.verdict for o in outcomes])
@@ -105,5 +112,9 @@ def judge_claim(claim: Claim, context: Context) -> Outcome:
     corrected = None
     if corrections and verdict != "unverified":
         corrected = Text(en=_join([c.en for c in corrections]), zh=_join([c.zh for c in corrections]))
+    lacking = [o.needs for o in outcomes if o.needs] if verdict == "unverified" else []
+    needs = Text(en=_join([t.en for t in lacking]), zh=_join([t.zh for t in lacking])) if lacking else None
     values = {name: value for o in reversed(outcomes) for name, value in o.values.items()}
-    return Outcome(verdict, _join([o.found for o in outcomes]), _join([o.where for o in outcomes]), corrected, values)
+    return Outcome(
+        verdict, _join([o.found for o in outcomes]), _join([o.where for o in outcomes]), corrected, values, needs
+    )

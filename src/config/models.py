@@ -328,8 +328,8 @@ class Claims(Section):
 
     enabled: bool = True
     versions: list[str] = Field(["0.18.1"], description="vLLM versions whose source is checked")
-    files: list[str] = Field(["adr0010", "adr0011", "learning"], description="files of config/claims/")
-    wheels: str | None = Field(None, description="folder of vLLM wheels; none: .cache/wheels, filled by pip")
+    files: list[str] = Field(["adr0010", "adr0011", "learning", "rules"], description="files of config/claims/")
+    wheels: str | None = Field(None, description="folder of vLLM wheels; none: .envs/wheels, filled by the set-up")
 
 
 class Main(Section):

@@ -19,7 +19,7 @@ from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
 from adrbench.decide.records import digests, load_eval, load_integrate, load_serve
 from adrbench.decide.spec import DecideSpec, parse_spec
-from adrbench.decide.verdict import Verdict
+from adrbench.decide.verdict import Look, Verdict
 from adrbench.decide.words import text
 from adrbench.evidence import write_json
 from adrbench.job import run, say
@@ -62,6 +62,9 @@ def judge(context: Context) -> Verdict:
         platform=spec.platform,
         policy=spec.policy or decision.policy_for(spec.platform),
         confidence=decision.confidence,
+        look=Look(rounds=context.blocks_present, planned=spec.looks, confidence=context.confidence)
+        if spec.looks
+        else None,
         gain_rule=spec.gain_rule,
         baseline=spec.baseline,
         status=found,

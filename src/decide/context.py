@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from adrbench.decide.intervals import Spread, pooled_spread
 from adrbench.decide.records import Runs, TierRun, series
+from adrbench.decide.sequential import look_confidence
 from adrbench.decide.spec import DecideSpec
 from adrbench.evidence import Evidence
+from adrbench.job import JobError
 
 
 @dataclass
@@ -32,7 +34,18 @@ class Context:
 
     @property
     def confidence(self) -> float:
-        return self.spec.decision.confidence
+        """Confidence of every interval: the decision's, or this look's share where it is looked at repeatedly."""
+        if not self.spec.looks:
+            return self.spec.decision.confidence
+        try:
+            return look_confidence(self.spec.looks, self.blocks_present, self.spec.decision.confidence)
+        except ValueError as error:
+            raise JobError("spec", f"decide specification: looks: {error}") from None
+
+    @property
+    def blocks_present(self) -> int:
+        """Greatest block that the baseline has completed."""
+        return max((self.blocks[self.baseline, number] for number in self.runs.get(self.baseline, {})), default=0)
 
     @property
     def tiers(self) -> list[str]:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import combinations
 
+from adrbench.decide.blocks import UNEQUAL_LEVEL
 from adrbench.decide.context import Context
-from adrbench.decide.intervals import Spread, pooled_spread, quantile
+from adrbench.decide.intervals import Comparison, Spread, pooled_spread, quantile
 from adrbench.decide.records import series
 from adrbench.decide.verdict import Noise
+from scipy.special import fdtri
 
 
 def own_spread(values: Mapping[int, float], block_of: Callable[[int], int | None]) -> Spread | None:
@@ -36,6 +38,23 @@ def floor(spread: Spread | None, confidence: float, arm_rounds: int, baseline_ro
     half = quantile(confidence, spread.df) * spread.sd * math.sqrt(1 / arm_rounds + 1 / baseline_rounds)
     # exp overflows beyond; a floor of 1e300 and none at all forbid the same.
     return math.expm1(min(half, 690.0))
+
+
+def of_comparison(
+    own: Spread | None, found: Comparison, confidence: float, arm_rounds: int, baseline_rounds: int
+) -> float | None:
+    """The noise that a gain must exceed: what equal arms would show with these rounds, as a fraction.
+
+    The spread is the one that the comparison rests on, to which the baseline's repeats contribute. Only
+    where the baseline scatters significantly more against itself (F test at 5 %) does its own count.
+    None where the baseline was never repeated: there is no A/A, and nothing can be said to exceed it.
+    """
+    if own is None or found.standard_error is None or found.df is None:
+        return None
+    common = found.standard_error / math.sqrt(1 / arm_rounds + 1 / baseline_rounds)
+    if (own.sd / common) ** 2 > float(fdtri(own.df, found.df, 1 - UNEQUAL_LEVEL)):
+        return floor(own, confidence, arm_rounds, baseline_rounds)
+    return math.expm1(min(quantile(confidence, found.df) * found.standard_error, 690.0))
 
 
 def against_itself(

@@ -12,7 +12,7 @@ from adrbench.decide.context import Context
 from adrbench.decide.gates import HOW, more_rounds, rounds_text
 from adrbench.decide.intervals import Comparison, Interval, add_tiers, compare, quantile
 from adrbench.decide.multiplicity import holm
-from adrbench.decide.noise import floor, own_spread
+from adrbench.decide.noise import of_comparison, own_spread
 from adrbench.decide.planning import NO_PLAN, Plan, rounds_needed
 from adrbench.decide.verdict import ObjectiveResult, ObjectiveVerdict
 from adrbench.decide.words import text
@@ -66,7 +66,7 @@ def between(context: Context, arm: str, other: str) -> Gain:
         noise: float | None = 0.0
     else:
         spread = own_spread(values[other], partial(context.place, other))
-        noise = floor(spread, context.confidence, len(values[arm]), len(values[other]))
+        noise = of_comparison(spread, compared, context.confidence, len(values[arm]), len(values[other]))
     return Gain(values[arm], compared, noise, len(values[other]))
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SCORE_RANGE = 100.0
-DRAWS = 20_000
+DRAWS = 10_000
 SEED = 20_260_609
 # Random numbers held at once.
 BLOCK = 4_000_000

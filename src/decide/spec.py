@@ -76,6 +76,9 @@ class DecideSpec(BaseModel):
 
     ``gain_rule`` says what must exceed the objective's ``minimum_gain``: ``lower_bound``, the gain's
     lower bound; ``estimate``, the measured gain, whose lower bound must then exceed 0.
+
+    ``looks``: where a run is decided repeatedly as rounds are added, the numbers of rounds at which it is
+    looked at, the last being the whole plan; each look then spends its share of the error (``sequential``).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -90,6 +93,7 @@ class DecideSpec(BaseModel):
     blocked: dict[str, Text] = {}
     unpaired: dict[str, list[int]] = {}
     gain_rule: Literal["lower_bound", "estimate"] = "lower_bound"
+    looks: list[int] = []
 
     @model_validator(mode="after")
     def _one_baseline(self) -> DecideSpec:

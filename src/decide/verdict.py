@@ -173,6 +173,14 @@ class Drift(Document):
     verdict: Literal["drift", "none seen"]
 
 
+class Look(Document):
+    """One of several planned looks, with the confidence of its intervals: together they keep the nominal one."""
+
+    rounds: int
+    planned: list[int]
+    confidence: float
+
+
 class Status(Document):
     """The status line."""
 
@@ -189,6 +197,7 @@ class Verdict(Document):
     platform: str
     policy: str
     confidence: float
+    look: Look | None = None
     gain_rule: str
     baseline: str
     status: Status

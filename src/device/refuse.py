@@ -12,7 +12,8 @@ from adrbench.device import fp8, serving
 from adrbench.device.identify import Declared, Found, mismatches
 from adrbench.device.tools import Probe
 from adrbench.job import JobError
-from pydantic import BaseModel, ConfigDict, Field
+from adrbench.paths import interpreter
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Spec(BaseModel):
@@ -34,6 +35,11 @@ class Spec(BaseModel):
     declared_in: str | None = None
     environment: dict[str, str] = Field(default_factory=dict)
     limit_s: float = Field(serving.LIMIT_S, gt=0)
+
+    @field_validator("serve_python")
+    @classmethod
+    def _known_interpreter(cls, value: str) -> str:
+        return interpreter(value)
 
     def key(self, name: str) -> str:
         """Where the platform file declares ``name``."""

@@ -11,6 +11,7 @@ from adrbench.claims.cited import CitedError, load_table
 from adrbench.claims.registry import CHECKS, Context, Unverifiable
 
 DATA = Path(__file__).resolve().parents[2] / "config" / "claims" / "data"
+NEEDS = {"en": "x", "zh": "甲"}
 CARDS = """\
 A: {maker: {value: X, trust: published, source: s}, speed: {value: 4, trust: published, source: s}}
 B: {maker: {value: X, trust: published, source: s}, speed: {value: 2, trust: quoted, source: s}}
@@ -99,11 +100,12 @@ def results(tmp_path: Path) -> Context:
 
 
 def test_evidence_gives_median_and_range(results: Context) -> None:
-    found = run(results, "evidence", files="serve/fast/*/t.json", key="measured.ttft_ms.p50", needs="x")
+    found = run(results, "evidence", files="serve/fast/*/t.json", key="measured.ttft_ms.p50", needs=NEEDS)
     assert found == {"value": 12.0, "least": 10.0, "most": 14.0, "count": 2}
-    arguments = {"files": "serve/fast/*/t.json", "baseline_files": "serve/slow/*/t.json", "needs": "x"}
+    arguments = {"files": "serve/fast/*/t.json", "baseline_files": "serve/slow/*/t.json", "needs": NEEDS}
     assert run(results, "evidence-ratio", key="measured.ttft_ms.p50", **arguments)["value"] == 0.5
-    assert run(results, "evidence-word", files="serve/*/r1/t.json", key="measured.word", needs="x")["words"] == [
+    assert run(results, "evidence-difference", key="measured.ttft_ms.p50", **arguments)["value"] == 12.0
+    assert run(results, "evidence-word", files="serve/*/r1/t.json", key="measured.word", needs=NEEDS)["words"] == [
         "fast",
         "slow",
     ]
@@ -118,25 +120,25 @@ def test_evidence_gives_median_and_range(results: Context) -> None:
 )
 def test_missing_evidence_says_what_is_needed(results: Context, files: str, key: str, text: str) -> None:
     with pytest.raises(Unverifiable, match=text):
-        run(results, "evidence", files=files, key=key, needs="the run")
+        run(results, "evidence", files=files, key=key, needs={"en": "the run", "zh": "运行"})
 
 
 def test_evidence_of_another_kind_of_device_does_not_count(results: Context, tmp_path: Path) -> None:
     document(tmp_path, "device.json", measured={}, stage="device", arch="x86_64")
     with pytest.raises(Unverifiable, match="this platform is x86_64"):
-        run(results, "evidence", files="serve/fast/*/t.json", key="measured.ttft_ms.p50", needs="x")
+        run(results, "evidence", files="serve/fast/*/t.json", key="measured.ttft_ms.p50", needs=NEEDS)
     (tmp_path / "device.json").unlink()
     with pytest.raises(Unverifiable, match="not identified"):
-        run(results, "evidence", files="serve/fast/*/t.json", key="measured.ttft_ms.p50", needs="x")
+        run(results, "evidence", files="serve/fast/*/t.json", key="measured.ttft_ms.p50", needs=NEEDS)
 
 
 def test_an_undecided_gate_gives_no_verdict(results: Context, tmp_path: Path) -> None:
     document(tmp_path, "profile/a.json", measured={"g06": {"verdict": "undecided"}}, stage="profile")
     with pytest.raises(Unverifiable, match="undecided"):
-        run(results, "evidence-word", files="profile/*.json", key="measured.g06.verdict", needs="a profile")
+        run(results, "evidence-word", files="profile/*.json", key="measured.g06.verdict", needs=NEEDS)
 
 
 def test_without_results_a_claim_says_what_it_needs() -> None:
     for name, extra in (("evidence", {"files": "*", "key": "k"}), ("needs-measurement", {})):
         with pytest.raises(Unverifiable, match=r"^needs a run$"):
-            run(Context(data=DATA), name, needs="a run", **extra)
+            run(Context(data=DATA), name, needs={"en": "a run", "zh": "运行"}, **extra)

@@ -15,10 +15,10 @@ import yaml
 from adrbench import evidence
 from adrbench.claims import __main__ as job_module
 from adrbench.claims import tree as tree_module
-from adrbench.claims.open_items import Item, load_items, state_of
-from adrbench.claims.registry import Context
+from adrbench.claims.open_items import Item, load_items, load_resolutions, state_of
+from adrbench.claims.registry import Context, Text
 from adrbench.claims.runner import Version, run
-from adrbench.claims.schema import ClaimError, Text, load
+from adrbench.claims.schema import ClaimError, load
 from adrbench.claims.table import render
 from adrbench.claims.tree import Tree
 from adrbench.job import JobError
@@ -54,7 +54,7 @@ ENTRIES = [
         correction={"en": "{count} members: {members}", "zh": "{count} 个: {members}"},
     ),
     entry("D-ratio", "derived", {"name": "memory-ratio", "bits": [8, 8]}, {"ratio": 0.45}),
-    entry("M-run", "measured", {"name": "needs-measurement", "needs": "a run"}, {"value": 1}),
+    entry("M-run", "measured", {"name": "needs-measurement", "needs": {"en": "a run", "zh": "一次运行"}}, {"value": 1}),
     entry("B-arch", "behaviour", {"name": "platform", "arch": "gfx936"}, {"on_gfx9": False}),
 ]
 ENUM = "from enum import Enum\n\n\nclass E(Enum):\n    A = 1\n    B = 2\n"
@@ -173,7 +173,7 @@ def test_the_command_line_writes_evidence_and_ends_with_zero(tmp_path: Path, cla
 VERDICTS = {
     "A": {"verdict": "holds", "found": "a"},
     "B": {"verdict": "false", "found": "b"},
-    "C": {"verdict": "unverified", "found": "needs a run"},
+    "C": {"verdict": "unverified", "found": "needs a run", "needs": {"en": "needs a run", "zh": "需要运行"}},
 }
 
 
@@ -234,6 +234,7 @@ def test_the_report_shows_the_corrected_value_beside_a_false_claim(
     if language == "en":
         assert r"S-three \| says \*so\*" in row, "signs of Markdown are escaped"
         assert "| U1 | x | open | M-run unverified | needs a run |" in text
+        assert "一次运行" not in text
         assert "| S-two | S-two \\| says \\*so\\* | holds | false |" in text, "the drift table"
     assert text.count("\n## ") >= 4
     assert render(document, claims, items, language=language) == text
@@ -253,3 +254,15 @@ def test_a_file_that_the_interpreter_cannot_parse_is_unverified(make_tree: Calla
     (claims_yaml := tmp_path / "c.yaml").write_text(yaml.safe_dump({"claims": ENTRIES[:1]}), encoding="utf-8")
     found = run(load([claims_yaml]), Context(data=tmp_path), [Version("1.0", tree)])
     assert found["verdicts"]["S-two"]["verdict"] == "unverified"
+
+
+def test_decision_files_resolve_contradictions(tmp_path: Path) -> None:
+    path = tmp_path / "adr9.yaml"
+    path.write_text("id: adr9\nresolutions:\n  - {id: F8-1, text: {en: so, zh: 如此}}\n", encoding="utf-8")
+    assert load_resolutions([path]) == {"F8-1": Text(en="adr9: so", zh="adr9: 如此")}
+    path.write_text("id: adr9\nresolutions: [{id: F8-1}]\n", encoding="utf-8")
+    with pytest.raises(ClaimError, match=f"{path}: resolutions cannot be read"):
+        load_resolutions([path])
+    known = {i.id for i in load_items(CLAIMS / "open.yaml")}
+    resolved = load_resolutions(sorted((ROOT / "config" / "decisions").glob("*.yaml")))
+    assert {i for i in resolved if i.startswith("F8-")} <= known

@@ -1,6 +1,30 @@
 """The planned order of server starts."""
 
+import subprocess
+import sys
+
+import pytest
 from adrbench.decide.interleave import block, count, plan
+from adrbench.paths import PYTHONPATH
+
+# One rule per run, with a priority of its own: the order is kept and no run is an input of another.
+WORKFLOW = f"""
+import sys
+sys.path.insert(0, {str(PYTHONPATH)!r})
+from adrbench.decide import interleave
+ROUNDS = int(config["rounds"])
+ORDER = interleave.plan({{"base": 2 * ROUNDS, "a": ROUNDS, "b": ROUNDS}}, 1)
+rule all:
+    input: [f"out/{{arm}}/r{{number}}.txt" for arm, number in ORDER]
+for position, (arm, number) in enumerate(ORDER):
+    rule:
+        name: f"serve_{{arm}}_r{{number}}"
+        output: f"out/{{arm}}/r{{number}}.txt"
+        params: spec=config["setting"] if arm == "a" else "same"
+        priority: len(ORDER) - position
+        resources: device=1
+        shell: "echo {{rule}} >> order.log; echo {{params.spec}} > {{output}}"
+"""
 
 
 def test_blocks_hold_one_round_of_every_arm_and_follow_each_other():
@@ -42,3 +66,32 @@ def test_uneven_rounds_lose_none():
     for rounds in ({"a": 4, "b": 3}, {"a": 1}, {"a": 7, "b": 3, "c": 2}, {}):
         assert sorted(plan(rounds, 0)) == sorted((arm, r) for arm, n in rounds.items() for r in range(1, n + 1))
     assert count({}) == 0
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    (tmp_path / "Snakefile").write_text(WORKFLOW)
+
+    def run(**settings):
+        (tmp_path / "order.log").write_text("")
+        given = [f"{key}={value}" for key, value in settings.items()]
+        command = [sys.executable, "-m", "snakemake", "--cores", "3", "--resources", "device=1"]
+        done = subprocess.run([*command, "--config", *given], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return (tmp_path / "order.log").read_text().split()
+
+    return run
+
+
+def rules(order):
+    return [f"serve_{arm}_r{number}" for arm, number in order]
+
+
+def test_snakemake_keeps_the_planned_order_and_reruns_only_what_changed(workflow):
+    arms = {"base": 4, "a": 2, "b": 2}
+    assert workflow(rounds=2, setting="x") == rules(plan(arms, 1))
+    assert workflow(rounds=2, setting="edited") == [
+        rule for rule in rules(plan(arms, 1)) if rule.startswith("serve_a_")
+    ]
+    added = plan({"base": 6, "a": 3, "b": 3}, 1)[8:]
+    assert workflow(rounds=3, setting="edited") == rules(added)

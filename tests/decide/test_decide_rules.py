@@ -287,6 +287,17 @@ def test_a_stretch_option_wins_only_when_the_others_are_out(world):
     assert document.status.option == "FP8 e4m3 per-tensor"
 
 
+def test_an_early_look_is_stricter_and_an_unplanned_one_refused(world):
+    fill(world, 3)
+    plain, early = verdict(world), verdict(world, looks=[3, 6, 12])
+    assert early.look.confidence > early.confidence == 0.95
+    identity = ("FP8 e4m3 per-tensor", "G01-TTFT", "short")
+    assert gate(early, *identity).high > gate(plain, *identity).high
+    assert (plain.look, early.look.rounds) == (None, 3)
+    with pytest.raises(JobError, match="not a planned look"):
+        verdict(world, looks=[2, 4])
+
+
 def test_the_same_evidence_gives_the_same_document(world):
     fill(world, rounds=2)
     assert verdict(world).model_dump_json() == verdict(world).model_dump_json()

@@ -46,15 +46,15 @@ class Problem:
     value: list[torch.Tensor]
 
 
-def build(name: str, shape: Shape, dtype: torch.dtype, device: str, spare_pages: int = 3) -> Problem:
-    """Fill a shuffled, poisoned cache of scheme ``name`` with random rows, some of them outliers."""
+def build(name: str, shape: Shape, dtype: torch.dtype, device: str, fill: int = 0xA5) -> Problem:
+    """Fill a shuffled cache, poisoned with byte ``fill``, of scheme ``name`` with random rows, some outliers."""
     layout = PageLayout(scheme(name), shape.kv_heads, shape.dim, shape.page_size)
     per_sequence = [-(-length // shape.page_size) for length in shape.lengths]
-    width, pages = max(1, *per_sequence), sum(per_sequence) + spare_pages
+    width, pages = max(1, *per_sequence), sum(per_sequence) + 3
     order = torch.randperm(pages).to(torch.int32)
     # Entries past a sequence's pages point far outside the cache: reading through one is a fault.
     table = torch.full((len(shape.lengths), width), 1 << 24, dtype=torch.int32)
-    cache, start = PagedCache.allocate(layout, pages, device), 0
+    cache, start = PagedCache.allocate(layout, pages, device, fill), 0
     key, value, slots = [], [], []
     for index, length in enumerate(shape.lengths):
         table[index, : per_sequence[index]] = order[start : start + per_sequence[index]]

@@ -16,9 +16,6 @@ requantisation of P.
 import triton
 import triton.language as tl
 
-RUN: tl.constexpr = tl.constexpr(16)
-"""Tokens that lie together whatever the page size; ``formats.layout.PAGE_MULTIPLE``."""
-
 ROUND_TO_INTEGER: tl.constexpr = tl.constexpr(12582912.0)
 """1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer and leaves it in the low mantissa bits."""
 
@@ -93,42 +90,46 @@ def queries(
 @triton.jit
 def addresses(
     table_ptr, start, last, page_stride, scale_stride, head,
-    ROW: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    ROW: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Offsets of one tile: keys [TILE, ROW], values [ROW, TILE], scales [TILE].
+    """Offsets of the tile at ``start``: keys [TILE, ROW], values [ROW, TILE] (16 bit: like keys), scales [TILE].
 
-    Tokens past ``last`` read the last block again: a valid address, and still 16 consecutive tokens,
-    which is what the hints promise the compiler.
+    A tile lies in at most SPAN pages, whose numbers are loaded one by one: a gather of page numbers
+    per token costs more than the keys. Tokens past ``last`` get an address in the last page.
     """
     o_t = tl.arange(0, TILE)
     o_d = tl.arange(0, ROW)
-    if PAGE % TILE == 0:
-        page = tl.load(table_ptr + start // PAGE).to(tl.int64)
-        token = start % PAGE + o_t
-    else:
-        run = tl.minimum((start + o_t) // RUN, last // RUN)
-        page = tl.load(table_ptr + run // (PAGE // RUN)).to(tl.int64)
-        token = run % (PAGE // RUN) * RUN + o_t % RUN
-    base = page * page_stride + head * (PAGE * ROW)
-    if PAGE % TILE == 0:
-        p_k = base + (token[:, None] * ROW + o_d[None, :])
-    else:
-        p_k = (base + token * ROW)[:, None] + o_d[None, :]
+    first = start // PAGE
+    page = tl.load(table_ptr + first)
+    token = start % PAGE + o_t
+    if SPAN > 1:
+        position = token
+        page = tl.zeros([TILE], tl.int32) + page
+        for j in tl.static_range(1, SPAN):
+            beyond = position >= j * PAGE
+            page = tl.where(beyond, tl.load(table_ptr + tl.minimum(first + j, last // PAGE)), page)
+            token = tl.where(beyond, position - j * PAGE, token)
+    base = page.to(tl.int64) * page_stride + head * (PAGE * ROW)
     if BLOCK:
+        start_of_block = token // BLOCK * BLOCK
+        p_token = start_of_block * ROW + token % BLOCK
         if PAGE % BLOCK == 0:
-            p_token = base + (token // BLOCK * (ROW * BLOCK) + token % BLOCK)
             p_v = p_token[None, :] + o_d[:, None] * BLOCK
-        elif PAGE < BLOCK:
-            p_v = (base + token)[None, :] + o_d[:, None] * PAGE
         else:
-            width = tl.where(token < PAGE // BLOCK * BLOCK, BLOCK, RUN)  # the page ends in half a block
-            p_token = base + (token // BLOCK * (ROW * BLOCK) + token % BLOCK)
+            width = tl.minimum(PAGE - start_of_block, BLOCK)  # the page ends in half a block
             p_v = p_token[None, :] + o_d[:, None] * width[None, :]
     else:
-        p_v = p_k
+        p_v = token[:, None] * ROW + o_d[None, :]
+    p_k = token[:, None] * ROW + o_d[None, :]
+    if SPAN > 1:
+        p_k = base[:, None] + p_k
+        p_v = (base[None, :] if BLOCK else base[:, None]) + p_v
+    else:
+        p_k = base + p_k
+        p_v = base + p_v
     p_k = tl.multiple_of(tl.max_contiguous(p_k, (1, 16)), (1, 16))
     p_v = tl.multiple_of(tl.max_contiguous(p_v, (1, 16)), (1, 16))
-    return p_k, p_v, page * scale_stride + head * PAGE + token
+    return p_k, p_v, page.to(tl.int64) * scale_stride + head * PAGE + token
 
 
 @triton.jit
@@ -137,15 +138,14 @@ def tile_step(
     table_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, start, length, page_stride, scale_stride, head,
     RESIDUAL: tl.constexpr, MAXIMUM: tl.constexpr, CODE: tl.constexpr, PACKED: tl.constexpr, TOKEN_SCALE: tl.constexpr,
     ASM: tl.constexpr, GP: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    SPAN: tl.constexpr,
 ):  # fmt: skip
     """One tile of tokens: (m [GP], l [TILE, GP], accumulators [ROW, N]) brought up to date.
 
     ``m`` is the running maximum of log2(p * value scale); ``l`` holds, per token of the tile, the sum
     of p / 2^m: summed over tokens only once, at the end.
     """
-    p_k, p_v, p_s = addresses(
-        table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE
-    )
+    p_k, p_v, p_s = addresses(table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE, SPAN)
     b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
     if PACKED:
         s = tl.dot(low_nibbles(b_k, ASM), q0) + tl.dot(high_nibbles(b_k, ASM), q1)
@@ -214,6 +214,7 @@ def decode_partial_kernel(
     PAGE: tl.constexpr,
     BLOCK: tl.constexpr,  # tokens per transposed block of values; 0: not transposed
     TILE: tl.constexpr,
+    SPAN: tl.constexpr,  # pages that a tile can lie in
     SCOPE: tl.constexpr,  # "none", "static", "token"
     CODE: tl.constexpr,  # type of the codes that are multiplied
     PACKED: tl.constexpr,  # two 4-bit codes per byte: dimensions d and d + D / 2
@@ -267,7 +268,7 @@ def decode_partial_kernel(
         m, l, acc0, acc1 = tile_step(
             b_q0, b_q1, q_scale, m, l, acc0, acc1,
             p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i * TILE, length, page_stride, scale_stride, head,
-            RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, BLOCK, TILE,
+            RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, BLOCK, TILE, SPAN,
         )  # fmt: skip
 
     total = tl.sum(l, 0)

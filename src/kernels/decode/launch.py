@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from adrbench.kernels.decode.config import LaunchConfig, choose, current_target
 from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
-from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
+from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, PagedCache, PageLayout
 from adrbench.kernels.formats.scheme import Scheme
 from adrbench.kernels.store.launch import codes_pointer, scale_arguments, scope_of
 
@@ -48,6 +48,15 @@ def padded_group(group: int, scheme: Scheme) -> int:
     return max(smallest, triton.next_power_of_2(group))
 
 
+def page_span(page_size: int, tile: int) -> int:
+    """Pages that a tile can lie in; tiles start at multiples of ``tile``, pages hold multiples of 16 tokens."""
+    if page_size % tile == 0:
+        return 1
+    if tile % page_size == 0:
+        return tile // page_size
+    return -(-(tile - PAGE_MULTIPLE) // page_size) + 1
+
+
 def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -> dict[str, Any]:
     """Compile-time arguments of the partial kernel; ``kind`` is a ``Target.kind``."""
     codes = CODES[layout.scheme.key.values.name]
@@ -60,6 +69,7 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
         "PAGE": layout.page_size,
         "BLOCK": BLOCK_TOKENS if layout.values_transposed else 0,
         "TILE": config.tile,
+        "SPAN": page_span(layout.page_size, config.tile),
         "SCOPE": scope_of(layout.scheme),
         "CODE": codes.code,
         "PACKED": codes.packed,

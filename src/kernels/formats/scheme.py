@@ -121,7 +121,7 @@ class Plane:
             span = view.amax(reduced, keepdim=True) - low
             return span.clamp(min=SCALE_FLOOR) / (2 * self.values.maximum + 1), low
         amax = view.abs().amax(reduced, keepdim=True).clamp(min=SCALE_FLOOR)
-        return amax / self.values.maximum, None
+        return amax * (1.0 / self.values.maximum), None
 
     def quantise(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> Quantised:
         """Reference quantiser: round to nearest, ties to even, saturate.

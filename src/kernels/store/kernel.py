@@ -20,12 +20,6 @@ def encode(x, inverse, MAXIMUM: tl.constexpr, CODE: tl.constexpr):
 
 
 @triton.jit
-def scale_of(top, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr):
-    """Scale of rows whose absolute maxima are ``top``."""
-    return tl.div_rn(tl.maximum(top, FLOOR), MAXIMUM)
-
-
-@triton.jit
 def pack(low, high):
     """Two int8 codes in -8..7 in one byte, two's complement."""
     return (low & 15) | (high << 4)
@@ -62,7 +56,7 @@ def store_plane(
         top = tl.max(tl.abs(x), 1)
         if PACKED:
             top = tl.maximum(top, tl.max(tl.abs(x_high), 1))
-        scale = scale_of(top, MAXIMUM, FLOOR)
+        scale = tl.maximum(top, FLOOR) * (1.0 / MAXIMUM)
         tl.store(scale_ptr + page * scale_stride + head * PAGE + token, scale, mask=m_t)
         inverse = tl.div_rn(1.0, scale)[:, None]
     elif SCOPE == "static":
@@ -97,9 +91,9 @@ def store_rows(
     SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr,
 ):  # fmt: skip
     """Store keys and values of the tokens ``o_t`` where ``m_t``."""
-    page = slot // PAGE
+    page = (slot // PAGE).to(tl.int64)
     token = slot % PAGE
-    p_in = o_t * input_stride + head * D
+    p_in = o_t.to(tl.int64) * input_stride + head * D
     store_plane(
         key_ptr, k_ptr, ks_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
         D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, 0, RUNS,
@@ -152,31 +146,28 @@ def store_kernel(
     """With RUNS a program stores the block that holds its first token, wherever the block starts in
     the batch, if the batch holds all of it; and those of its own tokens whose block no program stores."""
     head = tl.program_id(1)
-    start = tl.program_id(0).to(tl.int64) * TILE
-    o_t = start + tl.arange(0, TILE)
-    slot = tl.load(slot_ptr + o_t, mask=o_t < tokens, other=-1)
-    m_t = slot >= 0
+    start = tl.program_id(0) * TILE
+    o_i = tl.arange(0, TILE)
+    slot = tl.load(slot_ptr + start + o_i, mask=start + o_i < tokens, other=-1).to(tl.int32)
     if RUNS:
-        owned = tl.load(slot_ptr + start)
+        owned = tl.load(slot_ptr + start).to(tl.int32)
         offset = tl.where(owned >= 0, (owned % PAGE) % BLOCK, 0)
-        o_b = start - offset + tl.arange(0, TILE)
-        block = tl.load(slot_ptr + o_b, mask=(o_b >= 0) & (o_b < tokens), other=-1)
-        m_b = claimed_block(slot_ptr, tokens, block, o_b, PAGE, BLOCK)
-        if tl.max((m_b & (o_b == start)).to(tl.int32), 0) == 1:
-            in_order = tl.min((block == owned - offset + tl.arange(0, TILE)).to(tl.int32), 0) == 1
-            store_rows(
-                key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_b, block, block >= 0, in_order, head,
-                input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, RUNS,
-            )  # fmt: skip
-        m_t &= claimed_block(slot_ptr, tokens, slot, o_t, PAGE, BLOCK) == 0
-        if tl.max(m_t.to(tl.int32), 0) == 1:
-            store_rows(
-                key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, slot, m_t, False, head,
-                input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, False,
-            )  # fmt: skip
+        for part in range(2):
+            # First the block that holds this program's first token, then what is left of its tokens.
+            o_t = start + o_i - tl.where(part == 0, offset, 0)
+            here = tl.load(slot_ptr + o_t, mask=(o_t >= 0) & (o_t < tokens), other=-1).to(tl.int32)
+            claimed = claimed_block(slot_ptr, tokens, here, o_t, PAGE, BLOCK)
+            in_order = tl.min((here == owned - offset + o_i).to(tl.int32), 0) == 1
+            mine = tl.max((claimed & (o_t == start)).to(tl.int32), 0) == 1
+            m_t = (here >= 0) & tl.where(part == 0, mine, claimed == 0)
+            if tl.max(m_t.to(tl.int32), 0) == 1:
+                store_rows(
+                    key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, here, m_t, in_order & (part == 0), head,
+                    input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, RUNS,
+                )  # fmt: skip
     else:
         store_rows(
-            key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, slot, m_t, False, head,
+            key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, start + o_i, slot, slot >= 0, False, head,
             input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, False,
         )  # fmt: skip
 

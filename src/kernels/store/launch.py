@@ -37,6 +37,8 @@ def _check_rows(cache: PagedCache, key: torch.Tensor, value: torch.Tensor, slots
             raise ValueError(f"{name} is {tuple(x.shape)}, the cache holds [tokens, {heads}, {dim}]")
         if x.stride(2) != 1 or x.stride(1) != dim:
             raise ValueError(f"{name}: heads and dimensions must be contiguous, strides are {x.stride()}")
+    if cache.pages * cache.layout.page_size >= 1 << 31:
+        raise ValueError(f"{cache.pages} pages of {cache.layout.page_size}: slots must fit 31 bits")
     if key.shape[0] != value.shape[0] or key.stride(0) != value.stride(0):
         raise ValueError("key and value differ in tokens or token stride")
     if slots.shape != (key.shape[0],) or slots.dtype != torch.int64:
