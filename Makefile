@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all setup test lint format documents clean
+.PHONY: all setup test test-faults lint format documents clean
 all: reports/adr0011.md
 
 setup:
@@ -19,6 +19,10 @@ reports/% results/%: setup
 
 test: setup
 	@$(BIN)/python -m pytest tests $(PYTEST)
+
+# Interrupts and kills at every stage, against real servers: about ten minutes.
+test-faults: setup
+	@$(BIN)/python -m pytest tests/faults -m faults $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check src tests envs benchmarks

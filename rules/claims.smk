@@ -47,7 +47,10 @@ if RUN.main.claims.enabled:
             decisions=[
                 word
                 for adr in RUN.main.adrs
-                for word in ("--decision", f"{BASE}/{RUN.main.decisions}/{adr}.yaml")
+                for word in (
+                    "--decision",
+                    str(BASE / RUN.main.decisions / f"{adr}.yaml"),
+                )
             ],
             language=lambda wildcards: LANGUAGE_OF[wildcards.suffix],
             code=jobs.code_digest("claims"),

@@ -145,7 +145,9 @@ def tile_step(
     ``m`` is the running maximum of log2(p * value scale); ``l`` holds, per token of the tile, the sum
     of p / 2^m: summed over tokens only once, at the end.
     """
-    p_k, p_v, p_s = addresses(table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE, SPAN)
+    p_k, p_v, p_s = addresses(
+        table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE, SPAN
+    )
     b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
     if PACKED:
         s = tl.dot(low_nibbles(b_k, ASM), q0) + tl.dot(high_nibbles(b_k, ASM), q1)

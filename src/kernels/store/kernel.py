@@ -37,19 +37,15 @@ def value_rows(token, row, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
-def store_plane(
-    x_ptr, code_ptr, scale_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
-    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
-    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr,
+def quantise(
+    x_ptr, scale_ptr, p_in, p_scale, m_t, head,
+    D: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr, SCOPE: tl.constexpr, PACKED: tl.constexpr,
+    CODE: tl.constexpr,
 ):  # fmt: skip
-    """Quantise one tile of rows of keys or values and write codes and scales.
-
-    ``whole``: the tile is one transposed block of the cache, in order.
-    """
+    """Codes [TILE, row] of the rows at ``p_in`` [TILE]; scales of per-token schemes are stored at ``p_scale``."""
     ROW: tl.constexpr = D // 2 if PACKED else D
-    o_d = tl.arange(0, ROW)
-    p_x = x_ptr + p_in[:, None] + o_d[None, :]
-    x = tl.load(p_x, mask=m_t[:, None], other=0.0).to(tl.float32)  # [TILE, ROW]
+    p_x = x_ptr + p_in[:, None] + tl.arange(0, ROW)[None, :]
+    x = tl.load(p_x, mask=m_t[:, None], other=0.0).to(tl.float32)
     if PACKED:
         x_high = tl.load(p_x + ROW, mask=m_t[:, None], other=0.0).to(tl.float32)
     if SCOPE == "token":
@@ -57,71 +53,21 @@ def store_plane(
         if PACKED:
             top = tl.maximum(top, tl.max(tl.abs(x_high), 1))
         scale = tl.maximum(top, FLOOR) * (1.0 / MAXIMUM)
-        tl.store(scale_ptr + page * scale_stride + head * PAGE + token, scale, mask=m_t)
+        tl.store(scale_ptr + p_scale, scale, mask=m_t)
         inverse = tl.div_rn(1.0, scale)[:, None]
     elif SCOPE == "static":
         inverse = tl.div_rn(1.0, tl.load(scale_ptr + head))
     if SCOPE == "none":
-        code = x.to(code_ptr.dtype.element_ty)
+        return x.to(CODE)
     else:
-        code = encode(x, inverse, MAXIMUM, code_ptr.dtype.element_ty)
-    if PACKED:
-        code = pack(code, encode(x_high, inverse, MAXIMUM, code_ptr.dtype.element_ty))
-    p_head = page * page_stride + head * (PAGE * ROW)
-    if BLOCK:
-        p_v = code_ptr + p_head[None, :] + value_rows(token, o_d, ROW, PAGE, BLOCK)
-        if RUNS:
-            if whole:
-                p_first = tl.min(p_head + token * ROW, 0)
-                o_b = tl.arange(0, BLOCK)
-                tl.store(code_ptr + p_first + (o_d[:, None] * BLOCK + o_b[None, :]), tl.trans(code))
-            else:
-                tl.store(p_v, tl.trans(code), mask=m_t[None, :])
-        else:
-            tl.store(p_v, tl.trans(code), mask=m_t[None, :])
-    else:
-        tl.store(code_ptr + (p_head + token * ROW)[:, None] + o_d[None, :], code, mask=m_t[:, None])
+        code = encode(x, inverse, MAXIMUM, CODE)
+        if PACKED:
+            code = pack(code, encode(x_high, inverse, MAXIMUM, CODE))
+        return code
 
 
 @triton.jit
-def store_rows(
-    key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, slot, m_t, whole, head,
-    input_stride, page_stride, scale_stride,
-    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
-    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr,
-):  # fmt: skip
-    """Store keys and values of the tokens ``o_t`` where ``m_t``."""
-    page = (slot // PAGE).to(tl.int64)
-    token = slot % PAGE
-    p_in = o_t.to(tl.int64) * input_stride + head * D
-    store_plane(
-        key_ptr, k_ptr, ks_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
-        D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, 0, RUNS,
-    )  # fmt: skip
-    store_plane(
-        value_ptr, v_ptr, vs_ptr, p_in, m_t, whole, page, token, head, page_stride, scale_stride,
-        D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, RUNS,
-    )  # fmt: skip
-
-
-@triton.jit
-def claimed_block(slot_ptr, tokens, slot, o_t, PAGE: tl.constexpr, BLOCK: tl.constexpr):
-    """Whether each token's block is stored whole, by the program that owns a multiple of BLOCK in it.
-
-    A token at offset ``o`` of its block has the block's first token ``o`` before it and the last one
-    31 - o after it, if they are in this batch at all.
-    """
-    offset = (slot % PAGE) % BLOCK
-    first = o_t - offset
-    owner = (first + BLOCK - 1) // BLOCK * BLOCK
-    inside = (slot >= 0) & (first >= 0) & (first + BLOCK <= tokens) & (slot % PAGE - offset + BLOCK <= PAGE)
-    same = tl.load(slot_ptr + first, mask=inside, other=-2) == slot - offset
-    same &= tl.load(slot_ptr + first + BLOCK - 1, mask=inside, other=-2) == slot - offset + BLOCK - 1
-    return same & (tl.load(slot_ptr + owner, mask=inside, other=-2) == slot - offset + owner - first)
-
-
-@triton.jit
-def store_kernel(
+def store_scattered_kernel(
     key_ptr,  # [tokens, heads, D]
     value_ptr,  # [tokens, heads, D]
     slot_ptr,  # [tokens] int64, negative: skip
@@ -141,35 +87,83 @@ def store_kernel(
     SCOPE: tl.constexpr,  # "none", "static", "token"
     PACKED: tl.constexpr,  # two 4-bit codes per byte
     BLOCK: tl.constexpr,  # tokens per transposed block of values; 0: not transposed
-    RUNS: tl.constexpr,  # look for whole blocks, as prompts have them; needs TILE == BLOCK
 ):
-    """With RUNS a program stores the block that holds its first token, wherever the block starts in
-    the batch, if the batch holds all of it; and those of its own tokens whose block no program stores."""
+    """Every token by itself: decode steps, and formats whose values are not transposed."""
+    ROW: tl.constexpr = D // 2 if PACKED else D
     head = tl.program_id(1)
-    start = tl.program_id(0) * TILE
-    o_i = tl.arange(0, TILE)
-    slot = tl.load(slot_ptr + start + o_i, mask=start + o_i < tokens, other=-1).to(tl.int32)
-    if RUNS:
-        owned = tl.load(slot_ptr + start).to(tl.int32)
-        offset = tl.where(owned >= 0, (owned % PAGE) % BLOCK, 0)
-        for part in range(2):
-            # First the block that holds this program's first token, then what is left of its tokens.
-            o_t = start + o_i - tl.where(part == 0, offset, 0)
-            here = tl.load(slot_ptr + o_t, mask=(o_t >= 0) & (o_t < tokens), other=-1).to(tl.int32)
-            claimed = claimed_block(slot_ptr, tokens, here, o_t, PAGE, BLOCK)
-            in_order = tl.min((here == owned - offset + o_i).to(tl.int32), 0) == 1
-            mine = tl.max((claimed & (o_t == start)).to(tl.int32), 0) == 1
-            m_t = (here >= 0) & tl.where(part == 0, mine, claimed == 0)
-            if tl.max(m_t.to(tl.int32), 0) == 1:
-                store_rows(
-                    key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, o_t, here, m_t, in_order & (part == 0), head,
-                    input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, RUNS,
-                )  # fmt: skip
+    o_t = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    o_d = tl.arange(0, ROW)
+    slot = tl.load(slot_ptr + o_t, mask=o_t < tokens, other=-1).to(tl.int32)
+    m_t = slot >= 0
+    page = (slot // PAGE).to(tl.int64)
+    token = slot % PAGE
+    p_in = o_t.to(tl.int64) * input_stride + head * D
+    p_scale = page * scale_stride + head * PAGE + token
+    p_head = page * page_stride + head * (PAGE * ROW)
+    p_row = (p_head + token * ROW)[:, None] + o_d[None, :]
+    CODE: tl.constexpr = k_ptr.dtype.element_ty
+    b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+    b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+    tl.store(k_ptr + p_row, b_k, mask=m_t[:, None])
+    if BLOCK:
+        p_v = p_head[:, None] + tl.trans(value_rows(token, o_d, ROW, PAGE, BLOCK))
+        tl.store(v_ptr + p_v, b_v, mask=m_t[:, None])
     else:
-        store_rows(
-            key_ptr, value_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, start + o_i, slot, slot >= 0, False, head,
-            input_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, False,
-        )  # fmt: skip
+        tl.store(v_ptr + p_row, b_v, mask=m_t[:, None])
+
+
+@triton.jit
+def store_blocks_kernel(
+    key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, input_stride, page_stride, scale_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
+    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Whole blocks of transposed values, for prompts; the same arguments as ``store_scattered_kernel``.
+
+    A program owns BLOCK tokens. It stores the block of the cache that holds its first token, with all
+    tokens of the batch that lie in it, wherever in the batch the block begins: so a prompt's blocks
+    are each written once, in one piece. Then it stores, block by block, those of its tokens whose
+    block holds no program's first token.
+    """
+    ROW: tl.constexpr = D // 2 if PACKED else D
+    CODE: tl.constexpr = k_ptr.dtype.element_ty
+    head = tl.program_id(1)
+    start = tl.program_id(0) * BLOCK
+    o_i = tl.arange(0, BLOCK)
+    o_d = tl.arange(0, ROW)
+    slot = tl.load(slot_ptr + start + o_i, mask=start + o_i < tokens, other=-1).to(tl.int32)
+    offset = (slot % PAGE) % BLOCK
+    owner = (start + o_i - offset + BLOCK - 1) // BLOCK * BLOCK  # first token of a program, if in the block
+    distance = owner - (start + o_i)
+    m_owner = (slot >= 0) & (owner < tokens) & (owner >= 0)
+    m_owner &= (offset + distance < BLOCK) & (slot % PAGE + distance < PAGE)
+    at_owner = tl.load(slot_ptr + owner, mask=m_owner, other=-2).to(tl.int32)
+    left = ((slot >= 0) & ((at_owner != slot + distance) | (o_i == 0))).to(tl.int32)
+    while tl.max(left, 0) > 0:
+        anchor = tl.min(tl.where(left > 0, o_i, BLOCK), 0)
+        anchor_slot = tl.sum(tl.where(o_i == anchor, slot, 0), 0)
+        in_block = (anchor_slot % PAGE) % BLOCK
+        block_start = anchor_slot % PAGE - in_block  # in its page
+        width = tl.minimum(PAGE - block_start, BLOCK)
+        o_t = start + anchor - in_block + o_i
+        here = tl.load(slot_ptr + o_t, mask=(o_t >= 0) & (o_t < tokens), other=-1).to(tl.int32)
+        m_t = (here == anchor_slot - in_block + o_i) & (o_i < width)
+        m_t &= (anchor == 0) | ((o_t >= start) & (o_t < start + BLOCK))
+
+        page = (anchor_slot // PAGE).to(tl.int64)
+        p_in = o_t.to(tl.int64) * input_stride + head * D
+        p_scale = page * scale_stride + head * PAGE + block_start + o_i
+        p_block = page * page_stride + (head * PAGE + block_start) * ROW
+        b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+        tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
+        b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+        b_v = tl.trans(b_v)
+        if tl.min(m_t.to(tl.int32), 0) == 1:
+            tl.store(v_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), b_v)
+        else:
+            tl.store(v_ptr + p_block + (o_d[:, None] * width + o_i[None, :]), b_v, mask=m_t[None, :])
+        same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)
+        left = tl.where(same_block & (slot - anchor_slot == o_i - anchor), 0, left)
 
 
 @triton.jit

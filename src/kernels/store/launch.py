@@ -8,13 +8,12 @@ import torch
 import triton
 from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache
 from adrbench.kernels.formats.scheme import SCALE_FLOOR, Scheme
-from adrbench.kernels.store.kernel import load_kernel, store_kernel
+from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
 
-TILE_TOKENS = BLOCK_TOKENS
-"""One program stores one block: the kernel writes whole blocks of transposed values at once."""
+LOAD_TILE_TOKENS = 16
 
-RUNS_FROM_TOKENS = 2 * BLOCK_TOKENS
-"""Batches of at least this many tokens are searched for whole blocks; a decode step has none."""
+BLOCKS_FROM_TOKENS = 4 * BLOCK_TOKENS
+"""Batches of at least this many tokens are stored block by block; a decode step has no blocks."""
 
 
 def scope_of(scheme: Scheme) -> str:
@@ -68,10 +67,8 @@ def codes_pointer(codes: torch.Tensor) -> torch.Tensor:
 
 def _common(cache: PagedCache, scope: str) -> dict[str, Any]:
     return {
-        "page_stride": cache.key.stride(0),
         "D": cache.layout.head_dim,
         "PAGE": cache.layout.page_size,
-        "TILE": TILE_TOKENS,
         "SCOPE": scope,
         "PACKED": cache.layout.scheme.key.values.bits == 4,
         "BLOCK": BLOCK_TOKENS if cache.layout.values_transposed else 0,
@@ -98,8 +95,8 @@ def store(
     tokens = key.shape[0]
     if tokens == 0:
         return
-    runs = cache.layout.values_transposed and tokens >= RUNS_FROM_TOKENS
-    store_kernel[(triton.cdiv(tokens, TILE_TOKENS), cache.layout.kv_heads)](
+    common = _common(cache, scope) | {"MAXIMUM": cache.layout.scheme.key.values.maximum, "FLOOR": SCALE_FLOOR}
+    arguments = (
         key,
         value,
         slots,
@@ -109,12 +106,16 @@ def store(
         vs,
         tokens,
         key.stride(0),
-        scale_stride=scale_stride,
-        MAXIMUM=cache.layout.scheme.key.values.maximum,
-        FLOOR=SCALE_FLOOR,
-        RUNS=runs,
-        **_common(cache, scope),
+        cache.key.stride(0),
+        scale_stride,
     )
+    if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
+        grid = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads)
+        store_blocks_kernel[grid](*arguments, **common, num_warps=4)
+    else:
+        tile = 1 if cache.layout.values_transposed else 16
+        grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)
+        store_scattered_kernel[grid](*arguments, **common, TILE=tile, num_warps=1 if tile == 1 else 4)
 
 
 def load(
@@ -132,7 +133,7 @@ def load(
     _check_rows(cache, key, value, slots)
     ks, vs, scale_stride = scale_arguments(cache, scope, key_scale, value_scale)
     if slots.shape[0]:
-        load_kernel[(triton.cdiv(slots.shape[0], TILE_TOKENS), cache.layout.kv_heads)](
+        load_kernel[(triton.cdiv(slots.shape[0], LOAD_TILE_TOKENS), cache.layout.kv_heads)](
             key,
             value,
             slots,
@@ -142,7 +143,9 @@ def load(
             vs,
             slots.shape[0],
             key.stride(0),
-            scale_stride=scale_stride,
+            cache.key.stride(0),
+            scale_stride,
+            TILE=LOAD_TILE_TOKENS,
             **_common(cache, scope),
         )
     return key, value
