@@ -13,6 +13,7 @@ from adrbench.config import policy as policies
 from adrbench.config.decision import Decision
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
+from adrbench.device import rules
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
 from pydantic import BaseModel, ValidationError
@@ -165,6 +166,7 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
             f"{where}.kv_cache_dtype: {arm.kv_cache_dtype!r} does not exist in vLLM {platform.serve.vllm_version}; "
             f"allowed are {', '.join(known)}"
         )
+    problems += [f"{where}.{problem}" for problem in _against_rules(platform, arm)]
     if arm.plugin and arm.plugin.mechanism == "L3" and not arm.plugin.backend:
         problems.append(f"{where}.plugin.backend: L3 needs the backend to override, such as CPU_ATTN or CUSTOM")
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
@@ -174,6 +176,24 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
             re.compile(arm.expect_failure)
         except re.error as error:
             problems.append(f"{where}.expect_failure: {arm.expect_failure!r} is not a regular expression ({error})")
+    return problems
+
+
+def _against_rules(platform: Platform, arm: Arm) -> list[str]:
+    """What the architecture's rule set (device/rules.py) says must fail, and the arm does not expect to."""
+    if arm.expect_failure is not None:
+        return []
+    problems, arch = [], platform.device.arch
+    if arm.attention_backend and arm.attention_backend != "CUSTOM":
+        outcome = rules.backend(arch, arm.attention_backend, aiter=True)
+        if outcome.outcome == "refused":
+            problems.append(
+                f"attention_backend: {arm.attention_backend!r} is refused on {arch} ({outcome.reason}); set "
+                "`expect_failure` to that text to test that it is, or leave the arm out"
+            )
+    dtype = rules.kv_dtype(arch, arm.kv_cache_dtype, backend_name=arm.attention_backend, offered=(arm.kv_cache_dtype,))
+    if dtype.outcome == "refused":
+        problems.append(f"kv_cache_dtype: {arm.kv_cache_dtype!r} fails on {arch}: {dtype.reason}")
     return problems
 
 

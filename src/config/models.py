@@ -134,9 +134,7 @@ class Serve(Section):
     vllm_version: str = Field("0.27.0", description="version that must be served")
     container: str | None = Field(None, description="image for `--sdm apptainer`; its `python` is used")
     args: list[str] = Field([], description="arguments of `vllm serve` that all arms share")
-    env: dict[str, str] = Field(
-        {}, description="environment of all arms; `{project}` stands for the project folder"
-    )
+    env: dict[str, str] = Field({}, description="environment of all arms; `{project}` stands for the project folder")
     endpoint: Literal["completions", "chat"] = Field(
         "completions", description="`completions`: /v1/completions with string prompts; `chat`: /v1/chat/completions"
     )

@@ -46,7 +46,7 @@ def of_comparison(
     """The noise that a gain must exceed: what equal arms would show with these rounds, as a fraction.
 
     The spread is the one that the comparison rests on, to which the baseline's repeats contribute. Only
-    where the baseline scatters significantly more against itself (F test at 5 %) does its own count.
+    where the baseline scatters significantly more against itself (F test at 10 %) does its own count.
     None where the baseline was never repeated: there is no A/A, and nothing can be said to exceed it.
     """
     if own is None or found.standard_error is None or found.df is None:

@@ -159,6 +159,16 @@ def test_a_quantised_checkpoint_breaks_c03():
     assert [violation.rule for violation in found] == ["C03"]
 
 
+def test_a_backend_that_its_architecture_refuses_must_be_expected_to_fail(tmp_path):
+    """ROCM_AITER_FA is valid on gfx942 and gfx950 only: elsewhere its refusal is what a smoke test expects."""
+    platform = yaml.safe_load((ROOT / "config/platforms/dcu-bw.yaml").read_text())
+    arm = next(arm for arm in platform["arms"] if arm["name"] == "rocm-aiter-fa")
+    del arm["expect_failure"]
+    (tmp_path / "dcu-bw.yaml").write_text(yaml.safe_dump(platform, allow_unicode=True))
+    with pytest.raises(ConfigError, match=r"ROCM_AITER_FA' is refused on gfx936 .*expect_failure"):
+        load({**MAIN, "platform": "dcu-bw", "platforms": str(tmp_path)})
+
+
 def test_missing_platform_file_lists_what_there_is():
     with pytest.raises(ConfigError, match=r"config/platforms/nowhere.yaml.*cpu.yaml"):
         load({**MAIN, "platform": "nowhere"})

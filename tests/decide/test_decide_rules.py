@@ -204,7 +204,7 @@ def throughput(**objective):
 
 
 def test_throughput_within_the_noise_is_no_win(world):
-    document = verdict(fill(world, 3, arms=("triton-attn", "rocm-attn"), rate=54.0, noise=0.08), decision=throughput())
+    document = verdict(fill(world, 3, arms=("triton-attn", "rocm-attn"), rate=52.0, noise=0.08), decision=throughput())
     assert option(document, "ROCM_ATTN").objective.verdict == "undecided"
     assert document.status.word == "Proposed"
 

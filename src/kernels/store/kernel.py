@@ -148,7 +148,8 @@ def store_blocks_kernel(
         o_t = start + anchor - in_block + o_i
         here = tl.load(slot_ptr + o_t, mask=(o_t >= 0) & (o_t < tokens), other=-1).to(tl.int32)
         m_t = (here == anchor_slot - in_block + o_i) & (o_i < width)
-        m_t &= (anchor == 0) | ((o_t >= start) & (o_t < start + BLOCK))
+        reach = tl.where(anchor == 0, BLOCK, 0)
+        m_t &= (o_t >= start - reach) & (o_t < start + BLOCK + reach)
 
         page = (anchor_slot // PAGE).to(tl.int64)
         p_in = o_t.to(tl.int64) * input_stride + head * D

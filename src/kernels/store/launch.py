@@ -111,7 +111,7 @@ def store(
     )
     if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
         grid = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads)
-        store_blocks_kernel[grid](*arguments, **common, num_warps=4)
+        store_blocks_kernel[grid](*arguments, **common, num_warps=8)
     else:
         tile = 1 if cache.layout.values_transposed else 16
         grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)
