@@ -159,20 +159,19 @@ def vllm_triton_fp8(case: Case, page_size: int, copies: int) -> Prepared:
     )
 
 
-def vllm_triton_int8(case: Case, page_size: int, copies: int) -> Prepared:
-    """vLLM's Triton backend, ``--kv-cache-dtype int8_per_token_head``: scales inside the padded rows."""
+def _vllm_int8(case: Case, page_size: int, copies: int, pad: int) -> Prepared:
+    """vLLM's int8 kernel over rows of ``dim + pad`` bytes, the fp32 scale in the first four of the padding."""
     from vllm.v1.kv_cache_interface import KVQuantMode
 
-    table = case.table(page_size)
-    pad = case.dim + 4
-    cache = torch.zeros((table.numel(), 2, page_size, case.kv_heads, pad), dtype=torch.int8, device="cuda")
-    scales = cache.view(torch.float32)[..., -1]
+    table, dim = case.table(page_size), case.dim
+    cache = torch.zeros((table.numel(), 2, page_size, case.kv_heads, dim + pad), dtype=torch.int8, device="cuda")
+    scales = cache.view(torch.float32)[..., dim // 4]
     for sequence, key, value in case.sequences():
         slots = case.slots(table, sequence, page_size)
         page, token = slots // page_size, slots % page_size
         for side, rows in enumerate((key, value)):
             scale = rows.float().abs().amax(-1).clamp(min=1e-6) / 127
-            cache[page, side, token, :, : case.dim] = (rows.float() / scale[..., None]).round().to(torch.int8)
+            cache[page, side, token, :, :dim] = (rows.float() / scale[..., None]).round().to(torch.int8)
             scales[page, side, token] = scale
     make, out = _vllm_call(
         case, case.queries(), table, k_descale=None, v_descale=None, kv_quant_mode=KVQuantMode.INT8_PER_TOKEN_HEAD
@@ -180,10 +179,20 @@ def vllm_triton_int8(case: Case, page_size: int, copies: int) -> Prepared:
     calls = []
     for copy in range(copies):
         c = cache if copy == 0 else cache.clone()
-        s = c.view(torch.float32)[..., -1]
+        s = c.view(torch.float32)[..., dim // 4]
         planes = {"k_scale_cache": s[:, 0], "v_scale_cache": s[:, 1]}
-        calls.append(make(c[:, 0, :, :, : case.dim], c[:, 1, :, :, : case.dim], **planes))
-    return Prepared(calls, out, 2 * case.batch * case.length * case.kv_heads * (case.dim + 4))
+        calls.append(make(c[:, 0, :, :, :dim], c[:, 1, :, :, :dim], **planes))
+    return Prepared(calls, out, 2 * case.batch * case.length * case.kv_heads * (dim + 4))
+
+
+def vllm_triton_int8(case: Case, page_size: int, copies: int) -> Prepared:
+    """vLLM's Triton backend, ``--kv-cache-dtype int8_per_token_head``, as vLLM lays it out."""
+    return _vllm_int8(case, page_size, copies, 4)
+
+
+def vllm_triton_int8_aligned(case: Case, page_size: int, copies: int) -> Prepared:
+    """The same kernel with rows padded to 16 bytes: what it could do without its alignment fault."""
+    return _vllm_int8(case, page_size, copies, 16)
 
 
 def _flash(case: Case, page_size: int, copies: int, dtype: torch.dtype, scale: float) -> Prepared:
@@ -228,6 +237,7 @@ def fa3_fp8(case: Case, page_size: int, copies: int) -> Prepared:
 BASELINES: dict[str, Callable[[Case, int, int], Prepared]] = {
     "vllm_triton:bf16": vllm_triton_bf16,
     "vllm_triton:int8_per_token_head": vllm_triton_int8,
+    "vllm_triton:int8_aligned_rows": vllm_triton_int8_aligned,
     "vllm_triton:fp8_per_tensor": vllm_triton_fp8,
     "fa3:bf16": fa3_bf16,
     "fa3:fp8": fa3_fp8,

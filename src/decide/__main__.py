@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.decide import accuracy as accuracies
-from adrbench.decide import objective, options, schedule, status
+from adrbench.decide import objective, options, schedule, status, steady
 from adrbench.decide.comparable import confounded, refuse_serve
 from adrbench.decide.context import Context
 from adrbench.decide.latency import table as latency_table
@@ -56,6 +56,7 @@ def judge(context: Context) -> Verdict:
     refused = [
         text(f"arm {arm} is refused as a comparison: {why}", f"arm {arm} 被拒绝比较: {why}")
         for arm, why in context.refused.items()
+        if arm not in {c.arm for c in candidates}  # an option says it itself
     ]
     return Verdict(
         decision=decision.id,
@@ -75,6 +76,7 @@ def judge(context: Context) -> Verdict:
         confounded=confounded(context.runs, spec.baseline),
         order=schedule.order(context),
         drift=schedule.drift(context),
+        steady=steady.table(context),
         missing=missing + refused,
         evidence=digests(spec),
     )

@@ -111,6 +111,15 @@ def refuse_eval(documents: Mapping[str, Evidence], baseline: str, arm: str) -> s
     return difference(eval_identity(documents[baseline]), eval_identity(documents[arm]))
 
 
+def _settings(value: Any) -> Any:
+    """A resolved setting without what names a process: the plugin reports itself with its pid."""
+    if isinstance(value, list):
+        return [_settings(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _settings(item) for key, item in value.items() if key not in {"pid", "process"}}
+    return value
+
+
 def confounded(runs: Runs, baseline: str) -> list[Confounded]:
     """Settings in which an arm differs from the baseline when more than one differs.
 
@@ -120,11 +129,11 @@ def confounded(runs: Runs, baseline: str) -> list[Confounded]:
     for arm in runs:
         if arm == baseline or baseline not in runs:
             continue
-        ours, theirs = (next(iter(next(iter(runs[a].values())).values())).document.resolved for a in (arm, baseline))
-        factors = [key for key in FACTORS if canonical(ours.get(key)) != canonical(theirs.get(key))]
+        first = [next(iter(next(iter(runs[a].values())).values())).document.resolved for a in (arm, baseline)]
+        ours, theirs = ({key: _settings(resolved.get(key)) for key in FACTORS} for resolved in first)
+        factors = [key for key in FACTORS if canonical(ours[key]) != canonical(theirs[key])]
         if len(factors) > 1:
             found += [
-                Confounded(arm=arm, factor=key, baseline=str(theirs.get(key)), value=str(ours.get(key)))
-                for key in factors
+                Confounded(arm=arm, factor=key, baseline=str(theirs[key]), value=str(ours[key])) for key in factors
             ]
     return found

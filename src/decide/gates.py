@@ -13,7 +13,7 @@ from adrbench.config.decision import Gate
 from adrbench.config.models import Text
 from adrbench.decide.accuracy import Missing
 from adrbench.decide.context import Context
-from adrbench.decide.intervals import Comparison, combine_within, compare, quantile
+from adrbench.decide.intervals import Comparison, Spread, combine_within, compare, quantile
 from adrbench.decide.percentiles import bounds, resting_ranks, values_to_close
 from adrbench.decide.planning import NO_PLAN, Plan, rounds_needed
 from adrbench.decide.records import TierRun
@@ -36,6 +36,15 @@ HOW = {
     ),
     "point": ("{n} rounds that do not differ at all: no interval", "{n} 轮数值完全相同: 无法给出区间"),
 }
+
+
+# A spread with fewer degrees of freedom is too uncertain to plan with: three rounds come first, then a plan.
+LEAST_DF = 4
+FIRST_ROUNDS = 3
+TOO_NEAR = text(
+    "more than 1,000 rounds: the measured ratio is too near the limit for this noise",
+    "超过 1,000 轮: 以当前噪声, 实测比值离限值太近",
+)
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,8 @@ def _rounds_text(found: Comparison, context: Context, percentile: int, requests:
     if percentile == 99:
         high, low = resting_ranks(requests, 99)
         which = f"{low}" if high == low else f"{low}-{high}"
-        statistic_en = f"; P99 of {requests} requests rests on the slowest {which}"
-        statistic_zh = f"; {requests} 个请求的 P99 只取决于最慢的第 {which} 个"
+        statistic_en = f"; P99 of {requests} requests rests on number {which} from the slowest"
+        statistic_zh = f"; {requests} 个请求的 P99 只取决于第 {which} 慢的请求"
     how = HOW[found.basis if found.basis in HOW else "point"]
     level = f"{context.confidence:.0%}"
     return text(
@@ -82,11 +91,7 @@ def more_rounds(found: Comparison, limit_log: float, confidence: float) -> tuple
     sd = found.standard_error * math.sqrt(found.rounds)
     needed = rounds_needed(limit_log - found.log.value, sd, confidence)
     if needed is None:
-        ratio = f"{math.exp(found.log.value):.3f}"
-        return text(
-            f"more than 1,000 rounds: the measured ratio {ratio} is too near the limit for this noise",
-            f"超过 1,000 轮: 以当前噪声, 实测比值 {ratio} 离限值太近",
-        ), NO_PLAN
+        return TOO_NEAR, NO_PLAN
     return rounds_text(max(needed, found.rounds + 1), found.rounds)
 
 
@@ -124,19 +129,19 @@ def _one_start(gate: Gate, context: Context, tier: str, arm: TierRun, baseline: 
         parts = [bounds(sample, percent, level) for sample in samples]
         low, high = combine_within(parts[0], parts[1], min(between, 300.0))
     basis = _one_start_basis(spread is not None, percent, min(map(len, samples)), level)
-    # Planned from the arms that were repeated, where there are any.
-    planned = rounds_needed(math.log(value / gate.limit), spread.sd * math.sqrt(2), context.confidence) if spread else 2
-    if planned is None:
-        needs, plan = (
-            text(
-                f"more than 1,000 rounds: the measured ratio {value:.3f} is too near the limit for this noise",
-                f"超过 1,000 轮: 以当前噪声, 实测比值 {value:.3f} 离限值太近",
-            ),
-            NO_PLAN,
-        )
-    else:
-        needs, plan = rounds_text(planned, 1)
+    needs, plan = _plan_from_one_start(math.log(value / gate.limit), spread, context.confidence)
     return Estimate(value, low, high, basis, needs, plan)
+
+
+def _plan_from_one_start(margin: float, spread: Spread | None, confidence: float) -> tuple[Text, Plan]:
+    """Rounds that would decide, by the spread of the arms that were repeated, if they say enough about it."""
+    if spread is None or spread.df < LEAST_DF:
+        return text(
+            f"at least {FIRST_ROUNDS} rounds of the arm and the baseline (now 1)",
+            f"该 arm 与 baseline 各至少 {FIRST_ROUNDS} 轮 (现有 1 轮)",
+        ), Plan(rounds=FIRST_ROUNDS)
+    planned = rounds_needed(margin, spread.sd * math.sqrt(2), confidence)
+    return (TOO_NEAR, NO_PLAN) if planned is None else rounds_text(planned, 1)
 
 
 def _one_start_basis(repeated: bool, percent: int, requests: int, level: float) -> Text:

@@ -145,6 +145,7 @@ def compare(
         if a + b > 0:
             df = (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
             return _student(value, math.sqrt(a + b), float(df), confidence, "unpaired", rounds)
+        return Comparison(Interval(value, None, None), "point", rounds=rounds)
     spread = pooled_spread([list(rounds.values()) for rounds in values.values()])
     if spread is None:
         return Comparison(Interval(value, None, None), "point", rounds=rounds)

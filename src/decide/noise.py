@@ -14,6 +14,9 @@ from adrbench.decide.records import series
 from adrbench.decide.verdict import Noise
 from scipy.special import fdtri
 
+# A floor beyond this gain (as a fraction) says only that the repeats were too few.
+MOST_FLOOR = 9.0
+
 
 def own_spread(values: Mapping[int, float], block_of: Callable[[int], int | None]) -> Spread | None:
     """Spread of one arm between its own starts.
@@ -38,6 +41,11 @@ def floor(spread: Spread | None, confidence: float, arm_rounds: int, baseline_ro
     half = quantile(confidence, spread.df) * spread.sd * math.sqrt(1 / arm_rounds + 1 / baseline_rounds)
     # exp overflows beyond; a floor of 1e300 and none at all forbid the same.
     return math.expm1(min(half, 690.0))
+
+
+def _useful(noise: float | None) -> float | None:
+    """None for a floor above tenfold: two starts leave one degree of freedom and bound nothing."""
+    return None if noise is None or noise > MOST_FLOOR else noise
 
 
 def of_comparison(
@@ -72,7 +80,7 @@ def against_itself(
         ratio=values[second] / values[first],
         rounds=len(values),
         sd=0.0 if spread is None else spread.sd,
-        floor=0.0 if spread is None else floor(spread, confidence, 1, 1),
+        floor=0.0 if spread is None else _useful(floor(spread, confidence, 1, 1)),
     )
 
 

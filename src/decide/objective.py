@@ -9,11 +9,11 @@ from functools import partial
 
 from adrbench.config.models import Text
 from adrbench.decide.context import Context
-from adrbench.decide.gates import HOW, more_rounds, rounds_text
+from adrbench.decide.gates import FIRST_ROUNDS, HOW, more_rounds, rounds_text
 from adrbench.decide.intervals import Comparison, Interval, add_tiers, compare, quantile
 from adrbench.decide.multiplicity import holm
 from adrbench.decide.noise import of_comparison, own_spread
-from adrbench.decide.planning import NO_PLAN, Plan, rounds_needed
+from adrbench.decide.planning import NO_PLAN, Plan
 from adrbench.decide.verdict import ObjectiveResult, ObjectiveVerdict
 from adrbench.decide.words import text
 
@@ -28,7 +28,6 @@ class Gain:
     values: dict[int, float]
     found: Comparison | None
     noise: float | None
-    baseline_rounds: int = 0
     missing: Text | None = None
 
 
@@ -67,7 +66,7 @@ def between(context: Context, arm: str, other: str) -> Gain:
     else:
         spread = own_spread(values[other], partial(context.place, other))
         noise = of_comparison(spread, compared, context.confidence, len(values[arm]), len(values[other]))
-    return Gain(values[arm], compared, noise, len(values[other]))
+    return Gain(values[arm], compared, noise)
 
 
 def _level(values: Mapping[int, float], confidence: float, deterministic: bool) -> Interval:
@@ -132,13 +131,8 @@ def _needs(context: Context, gain: Gain) -> tuple[Text, Plan]:
     found = gain.found
     assert found is not None
     limit = math.log(_tested_ratio(context))
-    if found.standard_error is None or gain.noise is None:
-        return rounds_text(2, 1)
-    if found.basis == "pooled":
-        sd = found.standard_error / math.sqrt(1 / len(gain.values) + 1 / gain.baseline_rounds) * math.sqrt(2)
-        planned = rounds_needed(limit - found.log.value, sd, context.confidence)
-        if planned is not None:
-            return rounds_text(max(2, planned), 1)
+    if found.standard_error is None or gain.noise is None or found.basis == "pooled":
+        return rounds_text(FIRST_ROUNDS, found.rounds)
     return more_rounds(found, limit, context.confidence)
 
 

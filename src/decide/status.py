@@ -70,10 +70,13 @@ def lacking(option: OptionResult) -> list[Text]:
     for gate in by_pairs:
         en = f"{name}: about {gate.pairs_needed:,} more sample pairs ({gate.id})"
         lines.append(text(en, f"{name}: 约再增加 {gate.pairs_needed:,} 个样本对 ({gate.id})"))
+    same: dict[tuple[str, str], list[GateResult]] = {}
     for gate in others:
         assert gate.needs is not None
-        what = _which([gate])
-        lines.append(text(f"{name}: {gate.needs.en} ({what})", f"{name}: {gate.needs.zh} ({what})"))
+        same.setdefault((gate.needs.en, gate.needs.zh), []).append(gate)
+    for (en, zh), together in same.items():
+        what = _which(together)
+        lines.append(text(f"{name}: {en} ({what})", f"{name}: {zh} ({what})"))
     if goal.verdict == "undecided" and goal.rounds_needed is None and goal.needs is not None:
         lines.append(text(f"{name}: {goal.needs.en} ({goal.metric})", f"{name}: {goal.needs.zh} ({goal.metric})"))
     return lines

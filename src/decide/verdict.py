@@ -121,7 +121,8 @@ class Noise(Document):
     """The baseline against itself: the two rounds that differ most.
 
     ``ratio`` is b / a, ``sd`` the standard deviation of the logarithm over rounds, ``floor`` the
-    difference (as a fraction) that one round against one would show at the decision's confidence.
+    difference (as a fraction) that one round against one would show at the decision's confidence; None when
+    the repeats are too few to bound it.
     """
 
     a: float
@@ -173,6 +174,19 @@ class Drift(Document):
     verdict: Literal["drift", "none seen"]
 
 
+class Steady(Document):
+    """Change of a request time from the first to the last request of a round, as a fraction, after the warm-up."""
+
+    arm: str
+    tier: str
+    metric: str
+    change: float
+    low: float
+    high: float
+    rounds: int
+    verdict: Literal["trend", "none seen"]
+
+
 class Look(Document):
     """One of several planned looks, with the confidence of its intervals: together they keep the nominal one."""
 
@@ -208,5 +222,6 @@ class Verdict(Document):
     confounded: list[Confounded] = []
     order: list[Run] = []
     drift: list[Drift] = []
+    steady: list[Steady] = []
     missing: list[Text] = []
     evidence: dict[str, str] = Field({}, description="SHA-256 of every evidence file that was read")

@@ -86,7 +86,7 @@ def test_without_any_repeat_one_round_decides_nothing(world):
     ttft = gate(verdict(world), "FP8 e4m3 per-tensor", "G01-TTFT", "short")
     assert (ttft.verdict, ttft.low, ttft.high) == ("undecided", None, None)
     assert ttft.value > 5
-    assert ttft.rounds_needed == 2
+    assert ttft.rounds_needed == 3
 
 
 def test_a_slow_option_fails_and_the_baseline_stays(world):
@@ -346,3 +346,28 @@ def test_a_wrong_specification_names_the_key(world, changes, message):
     world.server("auto", 1)
     with pytest.raises(JobError, match=message):
         parse_spec(world.spec(**changes))
+
+
+def test_one_pair_of_repeats_is_too_little_to_plan_with(world):
+    """The default run: two baseline starts give one degree of freedom, so three rounds come before any plan."""
+    few = verdict(fill(world, rounds=1, requests=16))
+    assert gate(few, "FP8 e4m3 per-tensor", "G01-TTFT", "short").rounds_needed == 3
+    for r in range(3, 8):
+        world.server("auto", r, requests=16, noise=0.2)
+    planned = gate(verdict(world), "FP8 e4m3 per-tensor", "G01-TTFT", "short")
+    assert planned.rounds_needed > 3
+
+
+def test_a_process_number_is_no_difference(world):
+    plugin = [{"chosen": "CPU_ATTN", "pid": 1, "process": "VllmWorker-0"}]
+    other = [{"chosen": "CPU_ATTN", "pid": 2, "process": "VllmWorker-1"}]
+    for r in (1, 2):
+        world.server("auto", r, resolved={"plugin": plugin})
+        world.server("fp8-e4m3", r, resolved=FP8 | {"plugin": other})
+    assert verdict(world).confounded == []
+
+
+def test_gates_with_the_same_need_are_told_in_one_line(world):
+    fill(world, rounds=3, ttft_ms=600.0, tpot_ms=105.0, noise=0.4)
+    lines = [m.en for m in verdict(world).missing]
+    assert len(lines) == len(set(lines)) <= 3

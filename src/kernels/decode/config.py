@@ -50,21 +50,27 @@ def current_target() -> Target:
     return Target(kind, torch.cuda.get_device_properties(0).multi_processor_count)
 
 
-def split_count(programs: int, longest: int, tile: int, target: Target, waves: int) -> int:
-    """Splits per sequence, a power of two: enough that ``programs`` (sequences x KV heads) times splits
-    fill the device ``waves`` times over, and no split is shorter than two tiles."""
-    wanted = waves * target.units / max(1, programs)
-    useful = max(1, longest // (2 * tile))
+def split_count(programs: int, longest: int, units: int, resident: int) -> int:
+    """Splits per sequence, a power of two.
+
+    ``programs`` is sequences times KV heads, ``resident`` the programs that one unit holds at once.
+    First every unit gets a program, in splits of at least 256 tokens; then, while splits stay at
+    1,024 tokens or more, two rounds of resident programs: fewer leave units idle at the end, more
+    cost partial results.
+    """
     splits = 1
-    while splits * 2 <= MAX_SPLITS and splits < wanted and splits * 2 <= useful:
+    while splits < MAX_SPLITS and 2 * splits * programs <= units and longest // (2 * splits) >= 256:
+        splits *= 2
+    while splits < MAX_SPLITS and 2 * splits * programs <= 2 * resident * units and longest // (2 * splits) >= 1024:
         splits *= 2
     return splits
 
 
 def choose(bits: int, head_dim: int, programs: int, longest: int, target: Target) -> LaunchConfig:
     """The launch of one case. ``bits`` per stored value, ``longest`` the longest sequence expected."""
-    if target.kind == "interpreter":
-        return LaunchConfig(64, 4, 2, split_count(programs, longest, 64, target, 4))
-    stages = 2 if target.kind == "hip" else 3
-    tile = 128 if bits == 4 else 64
-    return LaunchConfig(tile, 4, stages, split_count(programs, longest, tile, target, 16))
+    row_bytes = bits * head_dim // 8
+    resident = max(1, 512 // max(128, row_bytes))
+    splits = split_count(programs, longest, target.units, resident)
+    if target.kind == "cuda":
+        return LaunchConfig(128 if bits == 4 else 64, 4, 6, splits)
+    return LaunchConfig(64, 4, 2, splits)  # hip: from the compiled resources, not measured

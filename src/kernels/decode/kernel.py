@@ -162,9 +162,12 @@ def tile_step(
     s = s * q_scale[None, :]
     m_t = start + tl.arange(0, TILE) < length
     if TOKEN_SCALE:
+        # Masking the scales masks the scores, at one select per token instead of one per score.
         b_vs = tl.load(vs_ptr + p_s)
-        s = s * tl.load(ks_ptr + p_s)[:, None] + tl.log2(b_vs)[:, None]
-    s = tl.where(m_t[:, None], s, float("-inf"))
+        b_ks = tl.where(m_t, tl.load(ks_ptr + p_s), 0.0)
+        s = s * b_ks[:, None] + tl.where(m_t, tl.log2(b_vs), float("-inf"))[:, None]
+    else:
+        s = tl.where(m_t[:, None], s, float("-inf"))
     m_tile = tl.max(s, 0)
     m_new = tl.maximum(m, m_tile)
     alpha = tl.exp2(m - m_new)

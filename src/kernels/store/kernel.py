@@ -38,16 +38,19 @@ def value_rows(token, row, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def quantise(
-    x_ptr, scale_ptr, p_in, p_scale, m_t, head,
+    x_ptr, scale_ptr, p_in, p_scale, m_in, m_t, head,
     D: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr, SCOPE: tl.constexpr, PACKED: tl.constexpr,
     CODE: tl.constexpr,
 ):  # fmt: skip
-    """Codes [TILE, row] of the rows at ``p_in`` [TILE]; scales of per-token schemes are stored at ``p_scale``."""
+    """Codes [TILE, row] of the rows at ``p_in`` [TILE]; scales of per-token schemes are stored at ``p_scale``.
+
+    Rows are loaded where ``m_in``, which does not wait for their slots as ``m_t`` does.
+    """
     ROW: tl.constexpr = D // 2 if PACKED else D
     p_x = x_ptr + p_in[:, None] + tl.arange(0, ROW)[None, :]
-    x = tl.load(p_x, mask=m_t[:, None], other=0.0).to(tl.float32)
+    x = tl.load(p_x, mask=m_in[:, None], other=0.0).to(tl.float32)
     if PACKED:
-        x_high = tl.load(p_x + ROW, mask=m_t[:, None], other=0.0).to(tl.float32)
+        x_high = tl.load(p_x + ROW, mask=m_in[:, None], other=0.0).to(tl.float32)
     if SCOPE == "token":
         top = tl.max(tl.abs(x), 1)
         if PACKED:
@@ -93,7 +96,8 @@ def store_scattered_kernel(
     head = tl.program_id(1)
     o_t = tl.program_id(0) * TILE + tl.arange(0, TILE)
     o_d = tl.arange(0, ROW)
-    slot = tl.load(slot_ptr + o_t, mask=o_t < tokens, other=-1).to(tl.int32)
+    m_in = o_t < tokens
+    slot = tl.load(slot_ptr + o_t, mask=m_in, other=-1).to(tl.int32)
     m_t = slot >= 0
     page = (slot // PAGE).to(tl.int64)
     token = slot % PAGE
@@ -102,8 +106,8 @@ def store_scattered_kernel(
     p_head = page * page_stride + head * (PAGE * ROW)
     p_row = (p_head + token * ROW)[:, None] + o_d[None, :]
     CODE: tl.constexpr = k_ptr.dtype.element_ty
-    b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
-    b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+    b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+    b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
     tl.store(k_ptr + p_row, b_k, mask=m_t[:, None])
     if BLOCK:
         p_v = p_head[:, None] + tl.trans(value_rows(token, o_d, ROW, PAGE, BLOCK))
@@ -119,6 +123,7 @@ def store_blocks_kernel(
     SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Whole blocks of transposed values, for prompts; the same arguments as ``store_scattered_kernel``.
+    Grid: (token blocks, KV heads, 2: keys and values).
 
     A program owns BLOCK tokens. It stores the block of the cache that holds its first token, with all
     tokens of the batch that lie in it, wherever in the batch the block begins: so a prompt's blocks
@@ -146,7 +151,8 @@ def store_blocks_kernel(
         block_start = anchor_slot % PAGE - in_block  # in its page
         width = tl.minimum(PAGE - block_start, BLOCK)
         o_t = start + anchor - in_block + o_i
-        here = tl.load(slot_ptr + o_t, mask=(o_t >= 0) & (o_t < tokens), other=-1).to(tl.int32)
+        m_in = (o_t >= 0) & (o_t < tokens)
+        here = tl.load(slot_ptr + o_t, mask=m_in, other=-1).to(tl.int32)
         m_t = (here == anchor_slot - in_block + o_i) & (o_i < width)
         reach = tl.where(anchor == 0, BLOCK, 0)
         m_t &= (o_t >= start - reach) & (o_t < start + BLOCK + reach)
@@ -155,14 +161,16 @@ def store_blocks_kernel(
         p_in = o_t.to(tl.int64) * input_stride + head * D
         p_scale = page * scale_stride + head * PAGE + block_start + o_i
         p_block = page * page_stride + (head * PAGE + block_start) * ROW
-        b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
-        tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
-        b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
-        b_v = tl.trans(b_v)
-        if tl.min(m_t.to(tl.int32), 0) == 1:
-            tl.store(v_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), b_v)
+        if tl.program_id(2) == 0:
+            b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+            tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
         else:
-            tl.store(v_ptr + p_block + (o_d[:, None] * width + o_i[None, :]), b_v, mask=m_t[None, :])
+            b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+            b_v = tl.trans(b_v)
+            if tl.min(m_t.to(tl.int32), 0) == 1:
+                tl.store(v_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), b_v)
+            else:
+                tl.store(v_ptr + p_block + (o_d[:, None] * width + o_i[None, :]), b_v, mask=m_t[None, :])
         same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)
         left = tl.where(same_block & (slot - anchor_slot == o_i - anchor), 0, left)
 

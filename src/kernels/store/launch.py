@@ -110,8 +110,8 @@ def store(
         scale_stride,
     )
     if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
-        grid = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads)
-        store_blocks_kernel[grid](*arguments, **common, num_warps=8)
+        blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads, 2)
+        store_blocks_kernel[blocks](*arguments, **common, num_warps=4)
     else:
         tile = 1 if cache.layout.values_transposed else 16
         grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)

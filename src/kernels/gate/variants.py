@@ -1,0 +1,67 @@
+"""What is compiled: kernel variants as data, and the limits that each must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One decode launch: scheme, query heads per KV head, dimension, page size, tile, warps, stages."""
+
+    scheme: str
+    group: int
+    dim: int
+    page: int
+    tile: int = 64
+
+    @property
+    def name(self) -> str:
+        return (
+            f"decode {self.scheme}, {self.group} queries per KV head, D {self.dim}, page {self.page}, tile {self.tile}"
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a compiled variant must keep.
+
+    ``per_element``: lane instructions per cached element in the hot loop (AMD: vector instructions
+    without matrix ones; NVIDIA: all). The budget for 8 bit is what the units can issue in the time
+    that memory takes to deliver a byte, 7.3 to 7.7 on CDNA2 and CDNA3, 7.0 on H200; half of that
+    for 4 bit and twice for 16 bit.
+    """
+
+    per_element: float
+    registers: int
+
+
+VARIANTS = (
+    Variant("int8_per_token_head", 4, 128, 64),
+    Variant("int8_per_token_head", 6, 256, 784),
+    Variant("int8_per_head", 4, 128, 16),
+    Variant("int4_per_token_head", 4, 128, 64),
+    Variant("int4_per_token_head", 6, 256, 784),
+    Variant("bf16", 4, 128, 64),
+    Variant("fp8_per_head", 4, 128, 64),
+    Variant("fp8_e4m3fnuz_per_head", 4, 128, 64),
+)
+
+TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_90")
+
+NO_MATRIX_UNIT = {
+    ("fp8_per_head", "gfx90a"): "no fp8 matrix instruction and no e4m3fn conversion: use INT8",
+    ("fp8_per_head", "gfx942"): "its fp8 is e4m3fnuz: e4m3fn is decoded in software",
+    ("fp8_e4m3fnuz_per_head", "gfx90a"): "no fp8 matrix instruction: use INT8",
+    ("fp8_e4m3fnuz_per_head", "gfx950"): "its fp8 is e4m3fn",
+    ("fp8_e4m3fnuz_per_head", "sm_90"): "its fp8 is e4m3fn",
+}
+"""Pairs of scheme and target that the hardware does not serve, and why: compiled nowhere, listed as such."""
+
+
+def limits(variant: Variant, target: str) -> Limits:
+    """Limits of one variant on one target."""
+    bits = 4 if variant.scheme.startswith("int4") else 16 if variant.scheme == "bf16" else 8
+    budget = {4: 3.85, 8: 7.0, 16: 14.0}[bits]
+    registers = 255 if target.startswith("sm") else 512
+    return Limits(budget, registers)
