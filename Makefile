@@ -41,4 +41,4 @@ documents: setup
 	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.config.documents
 
 clean:
-	rm -rf results reports logs models .snakemake
+	rm -rf results reports logs models .cache .snakemake

@@ -87,9 +87,9 @@ def show(row: dict[str, Any]) -> None:
     )
 
 
-def bench(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every provider on every case."""
-    rows = []
+def bench(args: argparse.Namespace, save: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
+    """Every provider on every case; saved after each case, so that an interrupted run keeps what it has."""
+    rows: list[dict[str, Any]] = []
     for heads, (batch, length) in itertools.product(args.heads, itertools.product(args.batch, args.length)):
         case = Case(batch, length, *HEADS[heads])
         for page in args.pages:
@@ -103,6 +103,7 @@ def bench(args: argparse.Namespace) -> list[dict[str, Any]]:
             page, size = args.baseline_page, 2 * batch * length * case.kv_heads * case.dim
             rows.append(measure(name, case, page, lambda n, b=name, p=page, c=case: BASELINES[b](c, p, n), size))
             show(rows[-1])
+        save(rows)
     return rows
 
 
@@ -198,9 +199,12 @@ def main(arguments: list[str]) -> None:
     )
     if args.sweep and args.workers:
         compile_ahead(arguments, args.workers)
-    rows = sweep(args) if args.sweep else bench(args)
-    if args.output:
-        write_json(args.output, {"host": host, "ceilings": top, "arguments": arguments, "rows": rows})
+
+    def save(rows: list[dict[str, Any]]) -> None:
+        if args.output:
+            write_json(args.output, {"host": host, "ceilings": top, "arguments": arguments, "rows": rows})
+
+    save(sweep(args) if args.sweep else bench(args, save))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,20 @@ ENVIRONMENT = {
 
 # One shell line for every job. The specification is one quoted word, so that no value of the configuration
 # is read by the shell; tee shows progress and keeps the log; without -i Ctrl-C would end it before the job.
-PATHS = f"PYTHONPATH={shlex.quote(str(BASE / 'pythonpath'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} PYTHONUNBUFFERED=1"
+# Caches of vLLM, Triton and torch go into the working folder: nothing is written outside it.
+CACHES = {
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".cache/config",
+    "TRITON_CACHE_DIR": ".cache/triton",
+    "TORCHINDUCTOR_CACHE_DIR": ".cache/inductor",
+}
+PATHS = " ".join(
+    [
+        f"PYTHONPATH={shlex.quote(str(BASE / 'pythonpath'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}}",
+        "PYTHONUNBUFFERED=1",
+        *(f'{name}="$PWD/{folder}"' for name, folder in CACHES.items()),
+    ]
+)
 PROJECT = f"{PATHS} {shlex.quote(PYTHON)} "
 
 
