@@ -126,7 +126,7 @@ def sweep(args: argparse.Namespace) -> list[dict[str, Any]]:
             kernels += config.splits == 32  # the split count is a run-time argument
             if shards and (config.splits != 32 or kernels % shards != shard):
                 continue
-            row = measure(f"ours:{name}", case, page, lambda n, f=filled, c=config: f.prepare(c), 0, budget_s=0.05)
+            row = measure(f"ours:{name}", case, page, lambda _, f=filled, c=config: f.prepare(c), 0, budget_s=0.05)
             found.append(row | {"config": [config.tile, config.warps, config.stages, config.splits]})
         rows += found
         if shards:

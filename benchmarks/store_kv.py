@@ -17,13 +17,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from decode_providers import OURS
-from decode_timing import ceilings, last_level_cache_bytes, time_calls
-
 from adrbench.evidence import write_json
 from adrbench.kernels.formats import scheme
 from adrbench.kernels.formats.layout import PagedCache, PageLayout
 from adrbench.kernels.store.launch import store
+from decode_providers import OURS
+from decode_timing import ceilings, last_level_cache_bytes, time_calls
 
 
 def slots_for(tokens: int, page: int, start: int) -> torch.Tensor:

@@ -42,6 +42,11 @@ class Objective(Section):
 
     metric: Literal["output_tokens_per_s", "total_tokens_per_s", "goodput", "kv_pool_tokens"]
     minimum_gain: float = Field(ge=0, description="least gain over the baseline worth a switch, as a fraction")
+    gain_rule: Literal["lower_bound", "estimate"] = Field(
+        "estimate",
+        description="`estimate`: the measured gain reaches minimum_gain and its lower bound lies above 0 and above "
+        "the A/A noise; `lower_bound`: the lower bound itself reaches minimum_gain (far more rounds)",
+    )
 
 
 class Resolution(Section):

@@ -207,6 +207,7 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "arms": arms,
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,
+        "gain_rule": decision.objective.gain_rule,
     }
 
 

@@ -69,6 +69,7 @@ def header(context: Context) -> Header:
         confidence=store.cell("decide", "confidence", unit="fraction"),
         metric=Phrase(f"metric.{spec.decision.objective.metric}"),
         minimum_gain=store.cell("decision", "objective", "minimum_gain", unit="fraction"),
+        gain_rule=spec.decision.objective.gain_rule,
     )
 
 

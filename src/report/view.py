@@ -49,6 +49,7 @@ class Header:
     confidence: Cell
     metric: Phrase
     minimum_gain: Cell
+    gain_rule: str
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> d
         "policy": spec["policy"],
         "content": "string",
         "prompts_sha256": prompts_digest,
-        "model_digest": spec.get("model_digest"),
+        "model_digest": evidence.read(Path(spec["model_evidence"])).measured["digest"],
+        "host": platform.node(),
     }
 
 

@@ -166,3 +166,9 @@ def test_coverage_with_a_borrowed_spread():
 def test_extreme_spread_is_not_an_overflow():
     found = ratio({1: 1e-300}, {1: 1.0, 2: 1e300})
     assert math.isfinite(found.log.high)
+
+
+def test_late_runs_of_both_arms_are_no_block_of_their_own():
+    """Two arms whose runs were both out of turn were not measured beside each other for that."""
+    found = ratio({1: 1.1, 2: 1.2}, {1: 1.0, 2: 1.05}, place=lambda _name, r: 1 if r == 1 else None)
+    assert found.basis == "unpaired"

@@ -3,10 +3,13 @@
 The numbers are the tests' own; nothing here says how vLLM behaves.
 """
 
+import math
+
 import numpy as np
 import pytest
 from adrbench.decide import objective
 from adrbench.decide.__main__ import gather, judge
+from adrbench.decide.intervals import Comparison, Interval
 from adrbench.decide.spec import parse_spec
 from adrbench.job import JobError
 from decide_synthetic import TASKS, decision
@@ -371,3 +374,35 @@ def test_gates_with_the_same_need_are_told_in_one_line(world):
     fill(world, rounds=3, ttft_ms=600.0, tpot_ms=105.0, noise=0.4)
     lines = [m.en for m in verdict(world).missing]
     assert len(lines) == len(set(lines)) <= 3
+
+
+@pytest.mark.parametrize(("requests", "closed"), [(504, False), (505, True)])
+def test_one_start_closes_p99_at_505_requests(world, requests, closed):
+    """Half of 5 % for two arms and two sides: 0.625 % each, so 1 - 0.99^n >= 0.99375."""
+    for r in (1, 2):
+        world.server("auto", r, requests=requests)
+    world.server("fp8-e4m3", 1, requests=requests)
+    assert (gate(verdict(world), "FP8 e4m3 per-tensor", "G01-TTFT", "short").high is not None) is closed
+
+
+@pytest.mark.parametrize(
+    ("low", "noise", "p_value", "rule", "expected"),
+    [
+        (0.06, 0.02, 0.01, "lower_bound", "better"),
+        (0.06, 0.02, 0.06, "lower_bound", "undecided"),  # Holm over the family
+        (0.06, None, 0.01, "lower_bound", "undecided"),  # no A/A
+        (0.06, 0.12, 0.01, "lower_bound", "undecided"),  # inside the noise
+        (0.04, 0.02, 0.01, "lower_bound", "undecided"),
+        (0.04, 0.02, 0.01, "estimate", "better"),
+    ],
+)
+def test_a_better_option_needs_gain_noise_and_family_at_once(low, noise, p_value, rule, expected):
+    log = Interval(math.log(1.1), math.log1p(low), math.log(1.2))
+    gain = Comparison(log, "blocks", 0.02, 8, 5)
+    assert objective.gain_verdict(gain, noise, p_value, 0.05, rule, 0.95) == expected
+
+
+@pytest.mark.parametrize(("high", "expected"), [(0.05, "worse"), (0.051, "undecided")])
+def test_an_option_is_out_when_its_whole_interval_is_below_the_minimum_gain(high, expected):
+    gain = Comparison(Interval(0.0, -0.1, math.log1p(high)), "blocks", 0.02, 8, 5)
+    assert objective.gain_verdict(gain, 0.01, 1.0, 0.05, "estimate", 0.95) == expected

@@ -30,7 +30,9 @@ def test_a_case_rests_on_its_primitives():
     assert blocked(needy, {good.id: good}) is None
     bad = Outcome("primitive", "int8", "load", "not-provable", None, 0.0, "no such type")
     stopped = blocked(needy, {bad.id: bad})
-    assert stopped is not None and stopped.status == "not-provable" and "no such type" in stopped.reason
+    assert stopped is not None
+    assert stopped.status == "not-provable"
+    assert "no such type" in stopped.reason
 
 
 def test_a_primitive_that_nobody_probed_is_an_error():

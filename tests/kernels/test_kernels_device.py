@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """Store and decode on a GPU, against the fp32 reference over the same cache: the shape grid.
 
 Runs where torch sees an accelerator (``pytest -n 8 tests/kernels/test_kernels_device.py``), is

@@ -37,7 +37,9 @@ def measured(tmp_path_factory):
 
 
 def test_evidence_says_what_is_proved_and_what_the_interpreter_cannot_prove(measured):
-    assert measured["mode"] == "interpreter" and measured["device"] and measured["triton"]
+    assert measured["mode"] == "interpreter"
+    assert measured["device"]
+    assert measured["triton"]
     assert set(measured["proved"]) == {"fp16", "fp32", "int32", "int8"}
     assert set(measured["not_proved"]) == {"bf16", "fp8_e4m3fn", "fp8_e4m3fnuz", "fp8_e5m2"}
     assert "interpreter computes it wrongly" in measured["not_proved"]["fp8_e4m3fn"]
@@ -68,7 +70,8 @@ def test_every_operation_has_cases_of_every_format_it_serves(measured):
 def test_a_fault_fails_its_cases(fault, format_, part):
     rows = json.loads(serve(str(HERE / "faults.py"), fault).stdout)
     hit = [status for op, name, case, status in rows if name == format_ and case.startswith(part)]
-    assert hit and set(hit) == {"failed"}
+    assert hit
+    assert set(hit) == {"failed"}
 
 
 def test_the_job_refuses_a_failed_case_and_names_it(tmp_path):
@@ -98,8 +101,10 @@ def test_a_death_and_a_hang_cost_their_cases_only(monkeypatch):
     checked = run_checks("interpreter", 0, lambda line: None, timeout_s=12.0, worker="dying_worker")
     status = {outcome.case: (outcome.status, outcome.reason) for outcome in checked.outcomes.values()}
     assert status["good"][0] == status["after"][0] == "proved"
-    assert status["aborts"][0] == "failed" and "SIGABRT" in status["aborts"][1]
-    assert status["hangs"][0] == "not-provable" and "killed" in status["hangs"][1]
+    assert status["aborts"][0] == "failed"
+    assert "SIGABRT" in status["aborts"][1]
+    assert status["hangs"][0] == "not-provable"
+    assert "killed" in status["hangs"][1]
     assert status["rests on the hanging one"][0] == "not-provable"
 
 

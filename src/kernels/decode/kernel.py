@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: RET505, SIM108, SIM300
 # Triton's language is not Python: annotations there are compile-time values.
 """Split-KV paged decode attention. Grids: partial (sequence, KV head, split), combine (sequence, head).
 
@@ -26,14 +27,14 @@ def two_codes(x, RESIDUAL: tl.constexpr, CODE: tl.constexpr):
 
     Below a float format's normal range ``high`` itself is rounded, by less than 2^-17 of the maximum.
     """
-    if tl.int8 == CODE:
+    if CODE == tl.int8:
         rounded = x + ROUND_TO_INTEGER
         rest = (x - (rounded - ROUND_TO_INTEGER)) * RESIDUAL + ROUND_TO_INTEGER
         return rounded.to(tl.int32, bitcast=True).to(tl.int8), rest.to(tl.int32, bitcast=True).to(tl.int8)
     else:
         # Rounded in the bits of fp32, because converting the code back is what ptxas 12.8 gets wrong
         # (it reads a register that it never wrote once two conversions share one).
-        DROP: tl.constexpr = 21 if CODE == tl.float8e5 else 20
+        DROP: tl.constexpr = 21 if tl.float8e5 == CODE else 20
         bits = x.to(tl.int32, bitcast=True) + (1 << (DROP - 1))
         rounded = ((bits >> DROP) << DROP).to(tl.float32, bitcast=True)
         return rounded.to(CODE), ((x - rounded) * RESIDUAL).to(CODE)
@@ -88,28 +89,49 @@ def queries(
 
 
 @triton.jit
+def tile_count(length, PAGE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr):
+    """Tiles of a sequence; see ``addresses``."""
+    if SPAN == 0:
+        return length // PAGE * ((PAGE + TILE - 1) // TILE) + tl.cdiv(length % PAGE, TILE)
+    else:
+        return tl.cdiv(length, TILE)
+
+
+@triton.jit
 def addresses(
-    table_ptr, start, last, page_stride, scale_stride, head,
+    table_ptr, tile, length, page_stride, scale_stride, head,
     ROW: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Offsets of the tile at ``start``: keys [TILE, ROW], values [ROW, TILE] (16 bit: like keys), scales [TILE].
+    """Offsets of one tile: keys [TILE, ROW], values [ROW, TILE] (16 bit: like keys), scales [TILE]; and
+    which of its tokens exist [TILE].
 
-    A tile lies in at most SPAN pages, whose numbers are loaded one by one: a gather of page numbers
-    per token costs more than the keys. Tokens past ``last`` get an address in the last page.
+    SPAN 0: tiles start afresh in every page, so one page number serves a tile; the last tile of a page
+    may be short. Otherwise tiles run through the sequence and lie in at most SPAN pages, whose numbers
+    are loaded one by one: a gather of page numbers per token costs more than the keys. Tokens that do
+    not exist get the address of one that does, in whole runs of 16, as the hints promise the compiler.
     """
     o_t = tl.arange(0, TILE)
     o_d = tl.arange(0, ROW)
-    first = start // PAGE
-    page = tl.load(table_ptr + first)
-    token = start % PAGE + o_t
-    if SPAN > 1:
-        position = token
-        page = tl.zeros([TILE], tl.int32) + page
+    if SPAN == 0:
+        TILES: tl.constexpr = (PAGE + TILE - 1) // TILE
+        page = tl.load(table_ptr + tile // TILES)
+        token = tile % TILES * TILE + o_t
+        m_t = tile // TILES * PAGE + token < length
+        if PAGE % TILE != 0:
+            m_t &= token < PAGE
+            token = tl.minimum(token // 16, PAGE // 16 - 1) * 16 + o_t % 16
+    else:
+        first = tile * TILE // PAGE
+        position = tile * TILE % PAGE + o_t
+        m_t = tile * TILE + o_t < length
+        page = tl.zeros([TILE], tl.int32) + tl.load(table_ptr + first)
+        token = position
         for j in tl.static_range(1, SPAN):
             beyond = position >= j * PAGE
-            page = tl.where(beyond, tl.load(table_ptr + tl.minimum(first + j, last // PAGE)), page)
+            page = tl.where(beyond, tl.load(table_ptr + tl.minimum(first + j, (length - 1) // PAGE)), page)
             token = tl.where(beyond, position - j * PAGE, token)
     base = page.to(tl.int64) * page_stride + head * (PAGE * ROW)
+    p_k = token[:, None] * ROW + o_d[None, :]
     if BLOCK:
         start_of_block = token // BLOCK * BLOCK
         p_token = start_of_block * ROW + token % BLOCK
@@ -119,34 +141,33 @@ def addresses(
             width = tl.minimum(PAGE - start_of_block, BLOCK)  # the page ends in half a block
             p_v = p_token[None, :] + o_d[:, None] * width[None, :]
     else:
-        p_v = token[:, None] * ROW + o_d[None, :]
-    p_k = token[:, None] * ROW + o_d[None, :]
-    if SPAN > 1:
-        p_k = base[:, None] + p_k
-        p_v = (base[None, :] if BLOCK else base[:, None]) + p_v
-    else:
+        p_v = p_k
+    if SPAN == 0:
         p_k = base + p_k
         p_v = base + p_v
+    else:
+        p_k = base[:, None] + p_k
+        p_v = (base[None, :] if BLOCK else base[:, None]) + p_v
     p_k = tl.multiple_of(tl.max_contiguous(p_k, (1, 16)), (1, 16))
     p_v = tl.multiple_of(tl.max_contiguous(p_v, (1, 16)), (1, 16))
-    return p_k, p_v, page.to(tl.int64) * scale_stride + head * PAGE + token
+    return p_k, p_v, page.to(tl.int64) * scale_stride + head * PAGE + token, m_t
 
 
 @triton.jit
 def tile_step(
-    q0, q1, q_scale, m, l, acc0, acc1,
-    table_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, start, length, page_stride, scale_stride, head,
+    q0, q1, q_scale, m, mass, acc0, acc1,
+    table_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tile, length, page_stride, scale_stride, head,
     RESIDUAL: tl.constexpr, MAXIMUM: tl.constexpr, CODE: tl.constexpr, PACKED: tl.constexpr, TOKEN_SCALE: tl.constexpr,
     ASM: tl.constexpr, GP: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     SPAN: tl.constexpr,
 ):  # fmt: skip
-    """One tile of tokens: (m [GP], l [TILE, GP], accumulators [ROW, N]) brought up to date.
+    """One tile of tokens: (m [GP], mass [TILE, GP], accumulators [ROW, N]) brought up to date.
 
-    ``m`` is the running maximum of log2(p * value scale); ``l`` holds, per token of the tile, the sum
+    ``m`` is the running maximum of log2(p * value scale); ``mass`` holds, per token of the tile, the sum
     of p / 2^m: summed over tokens only once, at the end.
     """
-    p_k, p_v, p_s = addresses(
-        table_ptr, start, length - 1, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE, SPAN
+    p_k, p_v, p_s, m_t = addresses(
+        table_ptr, tile, length, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE, SPAN
     )
     b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
     if PACKED:
@@ -155,12 +176,11 @@ def tile_step(
         s = tl.dot(b_k, q0)  # [TILE, 2 GP], [TILE, GP] for 16 bit
     if RESIDUAL > 0:
         high, low = halves(s, TILE, GP)
-        if tl.int8 == CODE:
+        if CODE == tl.int8:
             s = (high * RESIDUAL + low).to(tl.float32)
         else:
             s = high * RESIDUAL + low
     s = s * q_scale[None, :]
-    m_t = start + tl.arange(0, TILE) < length
     if TOKEN_SCALE:
         # Masking the scales masks the scores, at one select per token instead of one per score.
         b_vs = tl.load(vs_ptr + p_s)
@@ -175,9 +195,9 @@ def tile_step(
     beta = tl.exp2(m_tile - m_new)
     if TOKEN_SCALE:
         weight = tl.where(m_t, 1.0 / b_vs, 0.0)
-        l = l * alpha[None, :] + p * (weight[:, None] * beta[None, :])
+        mass = mass * alpha[None, :] + p * (weight[:, None] * beta[None, :])
     else:
-        l = l * alpha[None, :] + p * beta[None, :]
+        mass = mass * alpha[None, :] + p * beta[None, :]
 
     b_v = tl.load(v_ptr + p_v)  # [ROW, TILE], or [TILE, ROW] for 16 bit
     if RESIDUAL > 0:
@@ -193,7 +213,7 @@ def tile_step(
         acc1 = acc1 * alpha[None, :] + tl.dot(high_nibbles(b_v, ASM), b_p).to(tl.float32) * beta[None, :]
     else:
         acc0 = acc0 * alpha[None, :] + tl.dot(b_v, b_p).to(tl.float32) * beta[None, :]
-    return m_new, l, acc0, acc1
+    return m_new, mass, acc0, acc1
 
 
 @triton.jit(do_not_specialize=["splits", "table_stride"])
@@ -219,7 +239,7 @@ def decode_partial_kernel(
     PAGE: tl.constexpr,
     BLOCK: tl.constexpr,  # tokens per transposed block of values; 0: not transposed
     TILE: tl.constexpr,
-    SPAN: tl.constexpr,  # pages that a tile can lie in
+    SPAN: tl.constexpr,  # pages that a tile can lie in; 0: tiles start afresh in every page
     SCOPE: tl.constexpr,  # "none", "static", "token"
     CODE: tl.constexpr,  # type of the codes that are multiplied
     PACKED: tl.constexpr,  # two 4-bit codes per byte: dimensions d and d + D / 2
@@ -229,7 +249,7 @@ def decode_partial_kernel(
 ):
     sequence, head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     length = tl.load(length_ptr + sequence)
-    tiles = tl.cdiv(length, TILE)
+    tiles = tile_count(length, PAGE, TILE, SPAN)
     per_split = tl.cdiv(tiles, splits)
     first = split * per_split
     end = tl.minimum(first + per_split, tiles)
@@ -265,18 +285,18 @@ def decode_partial_kernel(
         q_scale *= tl.load(ks_ptr + head)
 
     m = tl.full([GP], float("-inf"), tl.float32)
-    l = tl.zeros([TILE, GP], tl.float32)
+    mass = tl.zeros([TILE, GP], tl.float32)
     acc0 = tl.zeros([ROW, N], tl.float32)
     acc1 = tl.zeros([ROW, N], tl.float32)
     p_table = table_ptr + sequence * table_stride
     for i in range(first, end):
-        m, l, acc0, acc1 = tile_step(
-            b_q0, b_q1, q_scale, m, l, acc0, acc1,
-            p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i * TILE, length, page_stride, scale_stride, head,
+        m, mass, acc0, acc1 = tile_step(
+            b_q0, b_q1, q_scale, m, mass, acc0, acc1,
+            p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i, length, page_stride, scale_stride, head,
             RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, BLOCK, TILE, SPAN,
         )  # fmt: skip
 
-    total = tl.sum(l, 0)
+    total = tl.sum(mass, 0)
     ok = total > 0
     norm = 1.0 / tl.where(ok, total, 1.0)
     if RESIDUAL > 0:

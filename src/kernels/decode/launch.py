@@ -45,13 +45,17 @@ def padded_group(group: int, scheme: Scheme) -> int:
     """Query heads per KV head, padded to what fills the matrix instruction's smallest N of 16: 8-bit
     operands use every column twice (high and low codes)."""
     smallest = 16 if scheme.key.values.bits == 16 else 8
-    return max(smallest, triton.next_power_of_2(group))
+    return max(smallest, int(triton.next_power_of_2(group)))
+
+
+WASTE = 0.07
+"""Share of slots beyond a page's end up to which tiles start afresh in every page."""
 
 
 def page_span(page_size: int, tile: int) -> int:
-    """Pages that a tile can lie in; tiles start at multiples of ``tile``, pages hold multiples of 16 tokens."""
-    if page_size % tile == 0:
-        return 1
+    """Pages that a tile can lie in, 0 for tiles that start afresh in every page; see ``kernel.addresses``."""
+    if -(-page_size // tile) * tile <= page_size * (1 + WASTE):
+        return 0
     if tile % page_size == 0:
         return tile // page_size
     return -(-(tile - PAGE_MULTIPLE) // page_size) + 1

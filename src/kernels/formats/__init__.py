@@ -9,7 +9,7 @@ from functools import cache
 from adrbench.kernels.formats.scheme import Plane, Quantised, Scheme
 from adrbench.kernels.formats.values import VALUES, ValueFormat
 
-__all__ = ["VALUES", "Plane", "Quantised", "Scheme", "ValueFormat", "schemes", "scheme"]
+__all__ = ["VALUES", "Plane", "Quantised", "Scheme", "ValueFormat", "scheme", "schemes"]
 
 
 @cache

@@ -16,9 +16,6 @@ os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="adrbench_gate
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
 from adrbench.kernels.decode.config import LaunchConfig
 from adrbench.kernels.decode.kernel import decode_partial_kernel
 from adrbench.kernels.decode.launch import constants
@@ -26,52 +23,61 @@ from adrbench.kernels.formats import scheme
 from adrbench.kernels.formats.layout import PageLayout
 from adrbench.kernels.gate import inspect
 from adrbench.kernels.gate.variants import VARIANTS, Variant
+from adrbench.kernels.store import launch as store
+from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 POINTERS = {
-    "q_ptr": "bf16",
-    "ks_ptr": "fp32",
-    "vs_ptr": "fp32",
-    "table_ptr": "i32",
-    "length_ptr": "i32",
-    "o_ptr": "fp32",
-    "lse_ptr": "fp32",
+    "decode": {"q_ptr": "bf16", "table_ptr": "i32", "length_ptr": "i32", "o_ptr": "fp32", "lse_ptr": "fp32"},
+    "rows": {"key_ptr": "bf16", "value_ptr": "bf16", "slot_ptr": "i64"},
 }
-ALIGNED = ("page_stride", "scale_stride")
+ALIGNED = ("page_stride", "scale_stride", "input_stride", "output_stride")
 
 
 def target_of(name: str) -> GPUTarget:
     return GPUTarget("cuda", int(name[3:]), 32) if name.startswith("sm_") else GPUTarget("hip", name, 64)
 
 
+def launch_of(variant: Variant, layout: PageLayout, kind: str) -> tuple[Any, dict[str, Any], int, int]:
+    """(kernel, compile-time arguments, warps, stages) of a variant, as its launcher has them."""
+    if variant.kernel == "decode":
+        config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4)
+        fixed = constants(layout, layout.kv_heads * variant.group, config, kind)
+        return decode_partial_kernel, fixed, config.warps, config.stages
+    if variant.kernel == "store blocks":
+        return store_blocks_kernel, store.store_constants(layout), 4, 3
+    if variant.kernel == "store scattered":
+        tile = 1 if layout.values_transposed else 16
+        return store_scattered_kernel, store.store_constants(layout) | {"TILE": tile}, 1 if tile == 1 else 4, 3
+    return load_kernel, store.constants(layout) | {"TILE": store.LOAD_TILE_TOKENS}, 4, 3
+
+
 def compile_variant(variant: Variant, target: str) -> dict[str, Any]:
     """The resources of one variant; the signature and hints are those the JIT infers from the launcher's arguments."""
     kind = "cuda" if target.startswith("sm_") else "hip"
-    config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4)
     layout = PageLayout(scheme(variant.scheme), 8, variant.dim, variant.page)
-    fixed = constants(layout, 8 * variant.group, config, kind)
+    kernel, fixed, warps, stages = launch_of(variant, layout, kind)
     values = layout.scheme.key.values
     code = "i8" if values.bits == 4 else values.triton_name
-    pointers = POINTERS | {"k_ptr": code, "v_ptr": code}
-    names = decode_partial_kernel.arg_names
+    pointers = {"k_ptr": code, "v_ptr": code, "ks_ptr": "fp32", "vs_ptr": "fp32"}
+    pointers |= POINTERS["decode" if variant.kernel == "decode" else "rows"]
+    names = kernel.arg_names
     signature = {
         name: "constexpr" if name in fixed else f"*{pointers[name]}" if name in pointers
         else "fp32" if name == "softmax_scale" else "i32"
         for name in names
     }  # fmt: skip
     aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in pointers or name in ALIGNED}
-    source = ASTSource(
-        decode_partial_kernel,
-        signature=signature,
-        constexprs={(names.index(name),): value for name, value in fixed.items()},
-        attrs=aligned,
-    )
-    options = {"num_warps": config.warps, "num_stages": config.stages}
+    constexprs = {(names.index(name),): value for name, value in fixed.items()}
+    source = ASTSource(kernel, signature=signature, constexprs=constexprs, attrs=aligned)
+    options = {"num_warps": warps, "num_stages": stages}
     binary = triton.compile(source, target=target_of(target), options=options)
-    elements = 2 * config.tile * variant.dim
+    elements = 2 * variant.tile * variant.dim
     if kind == "cuda":
         tools = Path(triton.__file__).parent / "backends/nvidia/bin"
-        return inspect.nvidia(binary.asm["cubin"], tools, binary.metadata.shared, config.warps, elements)
-    return inspect.amd(binary.asm["amdgcn"], binary.metadata.shared, config.warps, elements, target)
+        return inspect.nvidia(binary.asm["cubin"], tools, binary.metadata.shared, warps, elements)
+    return inspect.amd(binary.asm["amdgcn"], binary.metadata.shared, warps, elements, target)
 
 
 def main(target: str, wanted: list[str]) -> None:

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """One decode launch: scheme, query heads per KV head, dimension, page size, tile, warps, stages."""
+    """One launch: scheme, query heads per KV head, dimension, page size, tile; ``kernel`` is ``decode``,
+    ``store scattered``, ``store blocks`` or ``load``."""
 
     scheme: str
     group: int
     dim: int
     page: int
     tile: int = 64
+    kernel: str = "decode"
 
     @property
     def name(self) -> str:
+        if self.kernel != "decode":
+            return f"{self.kernel} {self.scheme}, D {self.dim}, page {self.page}"
         return (
             f"decode {self.scheme}, {self.group} queries per KV head, D {self.dim}, page {self.page}, tile {self.tile}"
         )
@@ -45,6 +49,12 @@ VARIANTS = (
     Variant("bf16", 4, 128, 64),
     Variant("fp8_per_head", 4, 128, 64),
     Variant("fp8_e4m3fnuz_per_head", 4, 128, 64),
+    Variant("bf16", 1, 128, 64, kernel="store scattered"),
+    Variant("int8_per_token_head", 1, 256, 784, kernel="store scattered"),
+    Variant("int8_per_token_head", 1, 128, 64, kernel="store blocks"),
+    Variant("int8_per_head", 1, 256, 784, kernel="store blocks"),
+    Variant("int4_per_token_head", 1, 128, 64, kernel="store blocks"),
+    Variant("int8_per_token_head", 1, 128, 64, kernel="load"),
 )
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_90")

@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: RET505
 # Triton's language is not Python: annotations there are compile-time values.
 """Triton kernels of store and load. Grid: (token tiles, KV heads)."""
 

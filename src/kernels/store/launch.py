@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import triton
-from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache
+from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
 from adrbench.kernels.formats.scheme import SCALE_FLOOR, Scheme
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
 
@@ -49,13 +49,15 @@ def scale_arguments(
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """(key scales, value scales, page stride in scales) for the kernels; a dummy where no scale is read."""
     if scope == "token":
-        assert cache.key_scale is not None and cache.value_scale is not None
+        assert cache.key_scale is not None
+        assert cache.value_scale is not None
         return cache.key_scale, cache.value_scale, cache.key_scale.stride(0)
     if scope == "static":
         for name, scale in (("key_scale", key_scale), ("value_scale", value_scale)):
             if scale is None or scale.shape != (cache.layout.kv_heads,) or scale.dtype != torch.float32:
                 raise ValueError(f"{cache.layout.scheme.name} needs {name}: fp32 [{cache.layout.kv_heads}]")
-        assert key_scale is not None and value_scale is not None
+        assert key_scale is not None
+        assert value_scale is not None
         return key_scale, value_scale, 0
     return cache.buffer, cache.buffer, 0
 
@@ -65,14 +67,20 @@ def codes_pointer(codes: torch.Tensor) -> torch.Tensor:
     return codes.view(torch.int8) if codes.dtype == torch.uint8 else codes
 
 
-def _common(cache: PagedCache, scope: str) -> dict[str, Any]:
+def constants(layout: PageLayout) -> dict[str, Any]:
+    """Compile-time arguments that all kernels of a layout share."""
     return {
-        "D": cache.layout.head_dim,
-        "PAGE": cache.layout.page_size,
-        "SCOPE": scope,
-        "PACKED": cache.layout.scheme.key.values.bits == 4,
-        "BLOCK": BLOCK_TOKENS if cache.layout.values_transposed else 0,
+        "D": layout.head_dim,
+        "PAGE": layout.page_size,
+        "SCOPE": scope_of(layout.scheme),
+        "PACKED": layout.scheme.key.values.bits == 4,
+        "BLOCK": BLOCK_TOKENS if layout.values_transposed else 0,
     }
+
+
+def store_constants(layout: PageLayout) -> dict[str, Any]:
+    """And those that the two store kernels add."""
+    return constants(layout) | {"MAXIMUM": layout.scheme.key.values.maximum, "FLOOR": SCALE_FLOOR}
 
 
 def store(
@@ -95,7 +103,7 @@ def store(
     tokens = key.shape[0]
     if tokens == 0:
         return
-    common = _common(cache, scope) | {"MAXIMUM": cache.layout.scheme.key.values.maximum, "FLOOR": SCALE_FLOOR}
+    common = store_constants(cache.layout)
     arguments = (
         key,
         value,
@@ -146,6 +154,6 @@ def load(
             cache.key.stride(0),
             scale_stride,
             TILE=LOAD_TILE_TOKENS,
-            **_common(cache, scope),
+            **constants(cache.layout),
         )
     return key, value
