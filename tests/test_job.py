@@ -27,7 +27,8 @@ def work(spec, output):
     time.sleep(spec.get("sleep", 0))
     filler = {"x": "y" * spec.get("bytes", 10)}
     now = evidence.now()
-    evidence.write(output, evidence.Evidence(stage="serve", platform="cpu", measured=filler, started_at=now, finished_at=now))
+    times = {"started_at": now, "finished_at": now}
+    evidence.write(output, evidence.Evidence(stage="serve", platform="cpu", measured=filler, **times))
 
 run("serve", work)
 """
@@ -97,7 +98,7 @@ def test_a_signal_ends_the_job_without_a_record(output, tmp_path, number):
 
 def test_the_end_of_the_workflow_ends_the_job(output):
     """kill -9 of Snakemake leaves its shell running; the job must notice by itself."""
-    code = f"""
+    code = """
 import subprocess, sys
 child = subprocess.Popen(["sh", "-c", "exec 3>&1; true; " + sys.argv[1] + " ; true"])
 print(child.pid, flush=True)

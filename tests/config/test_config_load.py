@@ -60,10 +60,16 @@ REFUSED = {
     "no-baseline": (changed(arms__0__baseline=False), ["exactly one arm needs `baseline: true`", "none"]),
     "two-baselines": (changed(arms__1__baseline=True), ["exactly one arm", "auto, fp8-e4m3"]),
     "name-with-shell-signs": (changed(arms__1__name="$(reboot)"), ["arms[$(reboot)].name", "pattern"]),
-    "int8-without-it": (changed(arms__1__kv_cache_dtype="int8"), ["arms[fp8-e4m3].kv_cache_dtype", "'int8' does not exist in vLLM"]),
+    "int8-without-it": (
+        changed(arms__1__kv_cache_dtype="int8"),
+        ["arms[fp8-e4m3].kv_cache_dtype", "'int8' does not exist in vLLM"],
+    ),
     "tier-too-long": (changed(tiers__2__input_tokens=[512, 4090]), ["tiers[long]", "exceed --max-model-len 4096"]),
     "task-too-long": (changed(eval__tasks__0__length_tokens=4096), ["eval.tasks[multi_hop_qa]", "exceed"]),
-    "lengths-reversed": (changed(tiers__0__input_tokens=[300, 100]), ["tiers[short].input_tokens", "least <= greatest"]),
+    "lengths-reversed": (
+        changed(tiers__0__input_tokens=[300, 100]),
+        ["tiers[short].input_tokens", "least <= greatest"],
+    ),
     "unknown-profile-arm": (changed(profile__arms=["nobody"]), ["'nobody' is not an arm"]),
     "unknown-policy": (changed(policy="olympic"), ["policy 'olympic' is unknown", "contest, cpu"]),
     "folder-without-path": (changed(model={"source": "folder"}), ["model", "`path` is needed"]),

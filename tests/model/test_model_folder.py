@@ -55,7 +55,7 @@ DAMAGED = {
     "truncated": (truncate("model.safetensors", 200), "bad-model", "truncated"),
     "header-cut": (truncate("model.safetensors", 40), "bad-model", "not a safetensors file"),
     "empty": (truncate("model.safetensors", 0), "bad-model", "not a safetensors file"),
-    "shard-missing": (write("model.safetensors.index.json", INDEX), "bad-model", "weight files of the index are missing"),
+    "shard-missing": (write("model.safetensors.index.json", INDEX), "bad-model", "files of the index are missing"),
 }  # fmt: skip
 
 

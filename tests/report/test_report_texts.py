@@ -22,7 +22,9 @@ NAMES = re.compile(
     re.MULTILINE,
 )
 # Keys that are put together at run time: `t("verdict." ~ word)`.
-RUN_TIME = "status verdict state expect check g06 phase checklist claim metric noise sources accuracy context ceiling decision"
+RUN_TIME = (
+    "status verdict state expect check g06 phase checklist claim metric noise sources accuracy context ceiling decision"
+)
 DYNAMIC = tuple(f"{name}." for name in RUN_TIME.split())
 
 

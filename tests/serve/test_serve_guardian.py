@@ -21,7 +21,7 @@ from adrbench.serve.process import Guarded, job_environment, run_guarded
 # A server with a worker in a session of its own, which ignores TERM: the shape of an orphaned engine.
 STUBBORN = """
 import os, signal, subprocess, sys, time
-worker = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('worker', flush=True); time.sleep(600)"
+worker = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('worker', flush=True); time.sleep(600)"
 subprocess.Popen([sys.executable, "-c", worker], start_new_session=True)
 print("server", os.getpid(), flush=True)
 time.sleep(600)

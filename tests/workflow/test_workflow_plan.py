@@ -149,9 +149,9 @@ def test_values_reach_the_shell_as_one_quoted_word(name, snakemake, tmp_path):
     platform = yaml.safe_load((ROOT / f"config/platforms/{name}.yaml").read_text())
     platform["arms"][0]["args"] = ["--note", 'it\'s $(touch HERE); "x" `id`']
     (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(platform, allow_unicode=True))
+    target = f"results/{name}/serve/{platform['arms'][0]['name']}/r1/{platform['tiers'][0]['name']}.json"
     done = snakemake(
-        tmp_path / "work", "-n", "-p", f"results/{name}/serve/{platform['arms'][0]['name']}/r1/{platform['tiers'][0]['name']}.json",
-        "--config", f"platform={name}", f"platforms={tmp_path}",
+        tmp_path / "work", "-n", "-p", target, "--config", f"platform={name}", f"platforms={tmp_path}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     line = next(line for line in done.stdout.splitlines() if "-m adrbench.serve" in line)
