@@ -1,21 +1,22 @@
-"""Run in the serving interpreter by test_kernels_job: put one fault into a launcher, run the cases of
-its operation, and print their statuses as JSON."""
+"""Run in the serving interpreter by test_kernels_job: put one fault after the other into a launcher, run
+the cases of its operation and format, and print their statuses as JSON."""
 
 import contextlib
 import io
 import json
 import os
-import sys
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 from adrbench.kernels import worker
 from adrbench.kernels.atomics import launch as atomics
+from adrbench.kernels.decode import launch as decode
 from adrbench.kernels.dot_scaled import launch as dot_scaled
 from adrbench.kernels.store import launch as store
 
 good_store, good_load, good_dot = store.store, store.load, dot_scaled.dot_scaled
+good_decode = decode.decode
 good_sum, good_head_scale = atomics.scaled_sum, atomics.head_scale
 
 
@@ -50,20 +51,32 @@ def unscaled_load(cache, slots, dtype=torch.float32, **scales):
     return key, value * 1.0001
 
 
+def last_token_lost(q, cache, table, lengths, scale, **rest):
+    """A tail mask that is off by one."""
+    return good_decode(q, cache, table, (lengths - 1).clamp(min=0), scale, **rest)
+
+
 FAULTS = {
-    "truncate": ("store", store, "store", truncate),
-    "scale": ("store", store, "store", double_scale),
-    "skip": ("store", store, "store", spill_over),
-    "load": ("store", store, "load", unscaled_load),
-    "dot": ("dot_scaled", dot_scaled, "dot_scaled", lambda a, b, sa, sb: good_dot(a, b, sa, sb * 1.001)),
-    "sum": ("atomics", atomics, "scaled_sum", lambda x, s, dtype: good_sum(x[:-1], s[:-1], dtype)),
-    "max": ("atomics", atomics, "head_scale", lambda x, top: good_head_scale(x[:-1].contiguous(), top)),
+    "truncate": ("store", "int8", store, "store", truncate),
+    "scale": ("store", "int8", store, "store", double_scale),
+    "skip": ("store", "int8", store, "store", spill_over),
+    "load": ("store", "fp8_e4m3fn", store, "load", unscaled_load),
+    "dot": ("dot_scaled", "int8", dot_scaled, "dot_scaled", lambda a, b, sa, sb: good_dot(a, b, sa, sb * 1.001)),
+    "sum": ("atomics", "int32", atomics, "scaled_sum", lambda x, s, dtype: good_sum(x[:-1], s[:-1], dtype)),
+    "max": ("atomics", "fp32", atomics, "head_scale", lambda x, top: good_head_scale(x[:-1].contiguous(), top)),
+    "decode": ("decode", "int4", decode, "decode", last_token_lost),
 }
 
-op, module, name, fault = FAULTS[sys.argv[1]]
-setattr(module, name, fault)
-outcomes = {}
-cases = [case for case in worker.all_cases() if case.op in (op, "primitive")]
+cases = worker.all_cases()
+found = {}
 with contextlib.redirect_stdout(io.StringIO()):
-    worker.run_cases(cases, outcomes, "cpu", 0, True)
-print(json.dumps([[o.op, o.format, o.case, o.status] for o in outcomes.values()]))
+    primitives: dict = {}
+    worker.run_cases([case for case in cases if case.op == "primitive"], primitives, "cpu", 0, True)
+    for fault, (op, format_, module, name, broken) in FAULTS.items():
+        good = getattr(module, name)
+        setattr(module, name, broken)
+        outcomes = dict(primitives)
+        worker.run_cases([c for c in cases if c.op == op and c.format == format_], outcomes, "cpu", 0, True)
+        setattr(module, name, good)
+        found[fault] = [[o.case, o.status] for o in outcomes.values() if o.op == op]
+print(json.dumps(found))

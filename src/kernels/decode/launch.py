@@ -48,13 +48,14 @@ def padded_group(group: int, scheme: Scheme) -> int:
     return max(smallest, int(triton.next_power_of_2(group)))
 
 
-WASTE = 0.07
-"""Share of slots beyond a page's end up to which tiles start afresh in every page."""
+WASTE = {16: 0.07, 8: 0.07, 4: 0.0}
+"""By bits: the share of slots beyond a page's end up to which tiles start afresh in every page. INT4 is
+bound by instructions, so a short tile costs it what a full one does."""
 
 
-def page_span(page_size: int, tile: int) -> int:
+def page_span(page_size: int, tile: int, bits: int) -> int:
     """Pages that a tile can lie in, 0 for tiles that start afresh in every page; see ``kernel.addresses``."""
-    if -(-page_size // tile) * tile <= page_size * (1 + WASTE):
+    if -(-page_size // tile) * tile <= page_size * (1 + WASTE[bits]):
         return 0
     if tile % page_size == 0:
         return tile // page_size
@@ -73,7 +74,7 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
         "PAGE": layout.page_size,
         "BLOCK": BLOCK_TOKENS if layout.values_transposed else 0,
         "TILE": config.tile,
-        "SPAN": page_span(layout.page_size, config.tile),
+        "SPAN": page_span(layout.page_size, config.tile, layout.scheme.key.values.bits),
         "SCOPE": scope_of(layout.scheme),
         "CODE": codes.code,
         "PACKED": codes.packed,

@@ -91,10 +91,10 @@ def work(spec: dict[str, Any], output: Path) -> None:
     targets = list(spec.get("targets", TARGETS))
     rows = table(targets, list(spec.get("variants", range(len(VARIANTS)))))
     for row in rows:
-        detail = row.get("reason") or (
-            f"{row['registers']} registers, {row['per_element']} per element" if "registers" in row else ""
-        )
-        say(f"{row['status']:<10} {row['target']:<7} {row['variant']}: {detail or '; '.join(row['faults'])}")
+        detail = row.get("reason") or "; ".join(row["faults"]) or f"{row['registers']} registers"
+        if row.get("per_element") is not None:
+            detail += f", {row['per_element']} per element"
+        say(f"{row['status']:<10} {row['target']:<7} {row['variant']}: {detail}")
     failed = [f"{row['target']}, {row['variant']}: {'; '.join(row['faults'])}" for row in rows if row["faults"]]
     if failed:
         raise JobError(
