@@ -13,11 +13,9 @@ PROMPTS = (
     "The capital of France is",
     "Water boils at a temperature of",
     "To sort a list in Python, one can",
-    "The three primary colours are",
-    "A decision record should state",
     "Once upon a time there was a lighthouse keeper who",
 )
-NEW_TOKENS = 16
+NEW_TOKENS = 12
 
 
 def greedy_answers(server: Server) -> list[str]:
