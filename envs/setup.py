@@ -39,12 +39,7 @@ class SetupError(RuntimeError):
 def stamp_text(role: str) -> str:
     """Identity of a finished role: its lock, this file and the interpreter."""
     lock = HERE / f"{role}.lock"
-    parts = [
-        lock.read_bytes(),
-        Path(__file__).read_bytes(),
-        sys.version.encode(),
-        os.environ.get("TORCH_INDEX", "").encode(),
-    ]
+    parts = [lock.read_bytes(), Path(__file__).read_bytes(), sys.version.encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
@@ -154,6 +149,8 @@ def check_host() -> None:
         raise SetupError(
             f"Python {wanted} is needed, this is {found} ({sys.executable}); call `make PYTHON=python{wanted} ...`"
         )
+    if not shutil.which("cc"):
+        raise SetupError("a C compiler (cc) is needed: vLLM and Triton compile small parts at run time; install gcc")
     free = shutil.disk_usage(ENVS).free / 1e9
     if free < FREE_GB:
         raise SetupError(
@@ -177,7 +174,12 @@ def make(role: str) -> None:
             count(lock),
         )
     else:
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        made = subprocess.run([sys.executable, "-m", "venv", str(folder)], capture_output=True, text=True)
+        if made.returncode:
+            raise SetupError(
+                f"{sys.executable} -m venv failed: {(made.stderr or made.stdout).strip()[-400:]}\n"
+                "on Debian and Ubuntu the package python3.11-venv is needed"
+            )
         install(role, str(folder / "bin" / "python"), log)
     (folder / ".complete").write_text(stamp_text(role))
     print(f"  {role}: ready after {time.monotonic() - began:.0f} s", flush=True)
@@ -206,6 +208,8 @@ def main() -> None:
         shutil.rmtree(ENVS / "cache", ignore_errors=True)
     except SetupError as error:
         sys.exit(f"set-up: {error}")
+    except OSError as error:
+        sys.exit(f"set-up: {error}; free space or fix permissions, then call it again")
     except KeyboardInterrupt:
         sys.exit("set-up: interrupted; call it again to go on")
 

@@ -14,9 +14,13 @@ CONDA = DeploymentMethod.CONDA in _METHODS
 CONTAINER = DeploymentMethod.APPTAINER in _METHODS
 
 # Jobs run in the interpreter that runs Snakemake; inside a conda environment or a container, in its own.
-PYTHON = "python" if CONDA or CONTAINER else sys.executable
+PYTHON = "python3" if CONDA or CONTAINER else sys.executable
 # With --sdm conda the serving and evaluating interpreters are Snakemake's own: two jobs write down where.
-SERVE_PYTHON = f"@{RESULTS}/environment/serve.json" if CONDA else RUN.python("serve")
+SERVE_PYTHON = (
+    f"@{RESULTS}/environment/serve.json"
+    if CONDA
+    else "python3" if CONTAINER else RUN.python("serve")
+)
 EVAL_PYTHON = f"@{RESULTS}/environment/eval.json" if CONDA else RUN.python("eval")
 ENVIRONMENT = {
     role: [f"{RESULTS}/environment/{role}.json"] if CONDA else []
@@ -57,7 +61,7 @@ def job(stage):
 
 def serving_job(stage):
     """Shell line of a job that runs in the serving interpreter itself (it needs torch and Triton)."""
-    return command("python" if CONDA else "{params.python:q}", stage)
+    return command("python3" if CONDA or CONTAINER else "{params.python:q}", stage)
 
 
 def known_arm(wildcards):

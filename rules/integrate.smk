@@ -26,6 +26,7 @@ rule integrate:
 rule refusal:
     input:
         DEVICE,
+        KERNELS,
         MODEL_EVIDENCE,
         ENVIRONMENT["serve"],
     output:

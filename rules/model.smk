@@ -1,8 +1,6 @@
 # The model: the embedded one is converted into a Hugging Face folder, a named folder is checked.
 _CONVERTED = (
-    {"folder": directory("models/smollm2-135m-instruct")}
-    if PLATFORM.model.source == "embedded"
-    else {}
+    {"folder": directory(f"models/{P}")} if PLATFORM.model.source == "embedded" else {}
 )
 
 
@@ -19,6 +17,8 @@ rule model:
         "../envs/analysis.yaml"
     container:
         PLATFORM.serve.container
+    resources:
+        device=PLATFORM.device.devices,
     params:
         spec=canonical(jobs.model(RUN, MODEL, SERVE_PYTHON)),
         code=jobs.code_digest("model"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import json
 import os
 import select
@@ -54,29 +55,27 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _ancestors(pid: int) -> Iterator[tuple[int, str]]:
-    """(pid, command line) of each ancestor, nearest first."""
+def _ancestors(pid: int) -> Iterator[tuple[int, list[str]]]:
+    """(pid, argv) of each ancestor, nearest first."""
     while pid > 1:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             pid = int(stat.rpartition(")")[2].split()[1])
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         except (OSError, ValueError, IndexError):
             return
         if pid > 1:
             yield pid, command
 
 
+def _is_snakemake(argv: list[str]) -> bool:
+    """Whether a process is Snakemake itself; a shell whose command merely names a folder of that name is not."""
+    return any(Path(word).name == "snakemake" for word in argv[:4]) and not any(word == "-c" for word in argv[:4])
+
+
 def _end_with_workflow() -> None:
     """Send this process SIGTERM when the Snakemake process above it dies."""
-    workflow = next(
-        (
-            pid
-            for pid, command in _ancestors(os.getpid())
-            if "snakemake" in command.split("/")[-1] or " snakemake" in command or "/snakemake" in command
-        ),
-        None,
-    )
+    workflow = next((pid for pid, command in _ancestors(os.getpid()) if _is_snakemake(command)), None)
     watched = workflow or os.getppid()
     if watched <= 1:
         return
@@ -128,6 +127,14 @@ def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: s
         print(f"(the rejection could not be recorded: {error})", file=sys.stderr)
 
 
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return "name a path that exists"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "free space"
+    return "free space or fix permissions" if error.errno else "look into the log above"
+
+
 def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     """Run one job and exit: 0 when ``work`` returned, 1 on a refusal or error, 130 when interrupted."""
     global _label
@@ -154,11 +161,8 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
         sys.exit(1)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        _reject(stage, spec, output, "io", f"{error.strerror}{where}")
-        print(
-            f"adrbench {stage}: {error.strerror or error}{where}; free space or fix permissions, then rerun",
-            file=sys.stderr,
-        )
+        _reject(stage, spec, output, "io", f"{error.strerror or error}{where}")
+        print(f"adrbench {stage}: {error.strerror or error}{where}; {_remedy(error)}, then rerun", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
         traceback.print_exc()

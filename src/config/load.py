@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,11 @@ from pydantic import BaseModel, ValidationError
 M = TypeVar("M", bound=BaseModel)
 
 
+# What the server's job sets itself: an arm that set them too would listen elsewhere or leak the key.
+OWNED_FLAGS = {"host", "port", "api-key", "served-model-name", "uds"}
+OWNED_VARIABLES = {"VLLM_API_KEY", "VLLM_HOST_IP", "PYTHONPATH", "ADRBENCH_PLUGIN", "OPENAI_API_KEY"}
+
+
 class ConfigError(ValueError):
     """A configuration is refused; the text names file, key, value and what is allowed."""
 
@@ -30,9 +36,12 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
     seen: set[Any] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, (list, dict)):
+            raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
         if key in seen:
             raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
         seen.add(key)
@@ -141,7 +150,16 @@ class Run:
         return absolute(getattr(self.platform, role).python)
 
     def violations(self, arm: Arm, policy: str) -> list[Violation]:
-        return policies.violations(self.policies[policy], self.platform, arm)
+        return policies.violations(self.policies[policy], self.platform, arm, self._model_config())
+
+    def _model_config(self) -> dict[str, Any] | None:
+        """config.json of a named model folder, where it is on this host; the model job checks it in any case."""
+        path = self.platform.model.path
+        file = Path(absolute(path)) / "config.json" if path else None
+        try:
+            return dict(json.loads(file.read_text(encoding="utf-8"))) if file and file.is_file() else None
+        except (OSError, ValueError):
+            return None
 
 
 def absolute(path: str) -> str:
@@ -167,6 +185,11 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
             f"allowed are {', '.join(known)}"
         )
     problems += [f"{where}.{problem}" for problem in _against_rules(platform, arm)]
+    for setting in policies.settings(platform.serve.args + policies.arm_flags(arm)):
+        if setting.path[0] in OWNED_FLAGS:
+            problems.append(f"{where}: {setting.where} belongs to the job (loopback, its own port and key); remove it")
+    for name in OWNED_VARIABLES & set(platform.serve.env | arm.env):
+        problems.append(f"{where}.env.{name}: this variable belongs to the job; remove it")
     if arm.plugin and arm.plugin.mechanism == "L3" and not arm.plugin.backend:
         problems.append(f"{where}.plugin.backend: L3 needs the backend to override, such as CPU_ATTN or CUSTOM")
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:

@@ -144,7 +144,7 @@ class Serve(Section):
     goodput: dict[str, float] = Field(
         {}, description="limits in ms for goodput, by `ttft`, `tpot`, `e2el`; empty: no goodput"
     )
-    seed: int = Field(20260609, description="seed of prompts and of the order of arms")
+    seed: int = Field(20260609, description="seed of the prompts")
     port: int | None = Field(None, ge=1024, le=65535, description="fixed port; none: a free one per server")
     ready_timeout_s: float = Field(300.0, gt=0, strict=False, description="limit for a server to become ready")
     client_timeout_s: float = Field(1800.0, gt=0, strict=False, description="limit for one tier's load")
@@ -311,7 +311,6 @@ class Policy(Section):
     forbidden_flags: list[ForbiddenFlag] = []
     forbidden_env: list[ForbiddenVariable] = []
     required: list[RequiredArgument] = []
-    string_content: bool = Field(False, description="C07: prompts and messages are strings, never lists of parts")
     unquantised_model: bool = Field(False, description="C03: the model's config.json must not be quantised")
 
 
@@ -337,6 +336,6 @@ class Main(Section):
     platforms: str = Field("config/platforms", description="folder of platform files")
     policies: str = Field("config/policies.yaml", description="file of policies")
     decisions: str = Field("config/decisions", description="folder of decision files")
-    adrs: list[Name] = Field(description="decisions to render")
+    adrs: list[Annotated[str, Field(pattern=r"^adr[a-z0-9]+$")]] = Field(description="decisions to render")
     report: Report = Report()
     claims: Claims = Claims()

@@ -20,8 +20,6 @@ from adrbench.config.models import Arm, ForbiddenFlag, Platform, Policy
 # Short names of vllm/engine/arg_utils.py that stand for a long flag.
 SHORT = {"-q": "quantization", "-cc": "compilation-config", "-O": "optimization-level", "-ac": "attention-config",
          "-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size", "-dp": "data-parallel-size"}  # fmt: skip
-# Below this length an abbreviation says too little to be meant (and vLLM would call it ambiguous).
-SHORTEST_ABBREVIATION = 5
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,8 @@ def _from_file(name: str, where: str) -> Iterator[Setting]:
         content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ValueError(f"{where}: the file cannot be read ({error}); it must be checked against the policy") from None
+    if not isinstance(content, dict | None):
+        raise ValueError(f"{where}: a mapping of arguments is needed, found {type(content).__name__}")
     for key, value in (content or {}).items():
         yield from _from_value(tuple(_plain(part) for part in str(key).split(".")), value, f"{where}: {key}")
 
@@ -88,6 +88,9 @@ def settings(argv: list[str]) -> Iterator[Setting]:
             flag, equals, value = "--optimization-level", "=", flag[2:]
         elif short:
             flag = "--" + SHORT[short] + flag[len(short) :]
+        elif not flag.startswith("--") and flag[:2] in SHORT:
+            # A value attached to its short option: -qfp8
+            flag, equals, value = "--" + SHORT[flag[:2]], "=", flag[2:]
         where = token
         if not equals and index < len(argv) and (not argv[index].startswith("-") or argv[index].startswith("-{")):
             value, equals = argv[index], "="
@@ -101,14 +104,12 @@ def settings(argv: list[str]) -> Iterator[Setting]:
 
 
 def _names(setting: Setting, flag: str) -> bool:
-    """Whether a setting is ``flag``: as the flag itself, abbreviated, or as a key deeper in a configuration."""
-    first, last = setting.path[0], setting.path[-1]
-    wanted = _plain(flag)
-    if "." in wanted:
-        return ".".join(setting.path) == wanted
-    return last == wanted or (
-        len(setting.path) == 1 and len(first) >= SHORTEST_ABBREVIATION and wanted.startswith(first)
-    )
+    """Whether a setting is ``flag``: as the flag itself or an abbreviation that argparse would take, or as a key
+    deeper in a configuration."""
+    path, wanted = setting.path, tuple(_plain(part) for part in flag.split("."))
+    if len(wanted) > 1:
+        return len(path) == len(wanted) and wanted[0].startswith(path[0]) and path[1:] == wanted[1:]
+    return path[-1] == wanted[0] or (len(path) == 1 and wanted[0].startswith(path[0]))
 
 
 def _forbidden(found: list[tuple[Setting, bool]], rule: ForbiddenFlag) -> Iterator[Violation]:

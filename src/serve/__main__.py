@@ -97,6 +97,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         with Sampler(spec["device_kind"]) as sampler:
             code = server.run_client(argv, log, spec["serve"]["client_timeout_s"] * len(paths))
         telemetry = sampler.summary()
+        server.check_alone()
         resolved, start_s = server.resolved, server.start_s
         if code != 0:
             raise JobError("client-failed", f"vllm bench serve ended with code {code}; {log} ends:\n{_tail(log)}")
@@ -107,7 +108,9 @@ def work(spec: dict[str, Any], output: Path) -> None:
         name = tier["name"]
         before, after = ((folders[name] / f"{which}.prom").read_text() for which in ("before", "after"))
         result = bench.read_result(folders[name] / "bench.json", log)
-        measured = bench.measure(tier, lengths[name], result, before, after, bool(spec["serve"]["goodput"]))
+        chat = spec["serve"]["endpoint"] == "chat"
+        measured = bench.measure(tier, lengths[name], result, before, after, bool(spec["serve"]["goodput"]), chat)
+        bench.check_server_count(tier, measured, spec["serve"]["warmup_requests"], chat)
         bench.check_cache(tier, measured, resolved["prefix_caching"])
         documents[name] = Evidence(
             stage="serve",

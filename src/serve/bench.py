@@ -24,6 +24,8 @@ PERCENTILES = (50, 90, 99)
 CLIENT_SECONDS_PER_CHUNK = 37e-6
 # Above this share of one core the client's own queueing would show up as the server's latency.
 CLIENT_LOAD_LIMIT = 0.8
+# Tokens by which a chat template's share may differ between prompts.
+TEMPLATE_SPREAD = 2
 
 
 def bench_argv(
@@ -52,7 +54,7 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     return {"min": min(values), "median": statistics.median(values), "max": max(values), "total": sum(values)}
 
 
-def check_complete(tier: dict[str, Any], lengths: list[int], result: dict[str, Any]) -> None:
+def check_complete(tier: dict[str, Any], lengths: list[int], result: dict[str, Any], chat: bool = False) -> None:
     """Refuse a tier that is not wholly measured.
 
     Args:
@@ -75,7 +77,10 @@ def check_complete(tier: dict[str, Any], lengths: list[int], result: dict[str, A
             "incomplete",
             f"tier {name}: {len(wrong)} answers are not {tier['output_tokens']} tokens long (first: {wrong[0]})",
         )
-    if result["input_lens"] != lengths:
+    extra = [sent - asked for sent, asked in zip(result["input_lens"], lengths, strict=True)]
+    # The chat client counts what the server counts: the prompt and the chat template, the same for every prompt but
+    # for a token that merges at a seam.
+    if any(extra) and (not chat or min(extra) < 0 or max(extra) - min(extra) > TEMPLATE_SPREAD):
         raise JobError(
             "incomplete",
             f"tier {name}: prompt lengths differ from the prompt file's (sent {result['input_lens'][:3]}..., "
@@ -92,14 +97,20 @@ def request_times(result: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def measure(
-    tier: dict[str, Any], lengths: list[int], result: dict[str, Any], before: str, after: str, goodput: bool
+    tier: dict[str, Any],
+    lengths: list[int],
+    result: dict[str, Any],
+    before: str,
+    after: str,
+    goodput: bool,
+    chat: bool = False,
 ) -> dict[str, Any]:
     """Measurements of one complete tier, from the client's result and the server's counters.
 
     Raises:
         JobError: ``incomplete`` or ``client-bound``.
     """
-    check_complete(tier, lengths, result)
+    check_complete(tier, lengths, result, chat)
     chunks = sum(len(gaps) + 1 for gaps in result["itls"])
     load = chunks / result["duration"] * CLIENT_SECONDS_PER_CHUNK
     if load > CLIENT_LOAD_LIMIT:
@@ -120,6 +131,7 @@ def measure(
         "failed": result.get("failed", 0),
         "duration_s": result["duration"],
         "input_tokens": summary(result["input_lens"]),
+        "first_input_tokens": result["input_lens"][0],
         "output_tokens": summary(result["output_lens"]),
         **latencies,
         "requests_per_s": result["request_throughput"],
@@ -133,6 +145,27 @@ def measure(
         "preemptions": delta("vllm:num_preemptions_total"),
         "client_load": load,
     }
+
+
+def check_server_count(tier: dict[str, Any], measured: dict[str, Any], warmups: int, chat: bool) -> None:
+    """Hold the prompt tokens that the server counted against those that were sent.
+
+    The client of some versions only repeats what it was told to send. Warm-up requests, and one that tests the
+    connection, repeat the first prompt, so the rest must be a multiple of its length.
+
+    Raises:
+        JobError: ``incomplete``, with both counts.
+    """
+    counted, sent = measured["server_prompt_tokens"], measured["input_tokens"]["total"]
+    if counted is None:
+        return
+    rest, first = counted - sent, measured["first_input_tokens"]
+    if rest < 0 or (not chat and (rest % first or rest // first > warmups + 1)):
+        raise JobError(
+            "incomplete",
+            f"tier {tier['name']}: the server counted {counted:.0f} prompt tokens, {sent} were sent and {warmups} "
+            f"warm-ups of {first}: prompts were cut, cached or mixed with another client's",
+        )
 
 
 def check_cache(tier: dict[str, Any], measured: dict[str, Any], prefix_caching: str | None) -> None:

@@ -25,9 +25,9 @@ from pathlib import Path
 from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
 
 
-def descendants(root: int) -> list[int]:
-    """Process ids below ``root``, children before grandchildren, from /proc."""
-    children: dict[int, list[int]] = {}
+def _table() -> dict[int, list[int]]:
+    """Parent -> living children, from /proc."""
+    table: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -36,10 +36,21 @@ def descendants(root: int) -> list[int]:
         except OSError:
             continue
         if fields[0] != "Z":
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            table.setdefault(int(fields[1]), []).append(int(entry.name))
+    return table
+
+
+def children(root: int) -> list[int]:
+    """Process ids of the living children of ``root``."""
+    return _table().get(root, [])
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids below ``root``, children before grandchildren."""
+    table = _table()
     found, queue = [], [root]
     while queue:
-        below = children.get(queue.pop(0), [])
+        below = table.get(queue.pop(0), [])
         found += below
         queue += below
     return found
@@ -76,6 +87,17 @@ def end_tree(root: int, leader: int | None, grace_s: float) -> None:
     while left := descendants(root):
         _signal_all(left, signal.SIGKILL)
         _reap()
+        time.sleep(0.05)
+
+
+def end_orphans(living: set[int]) -> None:
+    """End every child of this process that is not in ``living``, with all below it.
+
+    For a job whose guardian was killed: as the job is a child subreaper too, what was guarded is now its child.
+    """
+    while orphans := [pid for pid in children(os.getpid()) if pid not in living]:
+        for pid in orphans:
+            _signal_all([pid, *descendants(pid)], signal.SIGKILL)
         time.sleep(0.05)
 
 

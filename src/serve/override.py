@@ -36,7 +36,7 @@ class OverrideImpl(_Base.get_impl_cls()):  # type: ignore[misc]
         if not OverrideImpl._reported:
             OverrideImpl._reported = True
             implementation = f"{type(self).__module__}.{type(self).__qualname__}"
-            plugin.report(mechanism="L3", engine=True, implementation=implementation, base=_Base.__qualname__)
+            plugin.report(mechanism="L3", implementation=implementation, base=_Base.__qualname__)
 
 
 class OverrideBackend(_Base):  # type: ignore[misc]

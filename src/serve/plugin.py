@@ -33,7 +33,9 @@ def report(**facts: Any) -> None:
     path = settings().get("report")
     if not path:
         return
-    line = {"process": multiprocessing.current_process().name, "pid": os.getpid(), **facts}
+    name = multiprocessing.current_process().name
+    # vLLM's engine and its workers are processes that the API server spawned.
+    line = {"process": name, "engine": name != "MainProcess", "pid": os.getpid(), **facts}
     with open(path, "a") as stream:
         stream.write(json.dumps(line) + "\n")
 
@@ -99,7 +101,7 @@ def _prefer(names: list[str]) -> None:
 
     def priorities(*args: Any, **kwargs: Any) -> list[Any]:
         found = original(*args, **kwargs)
-        report(mechanism="L2", engine=True, priority=names)
+        report(mechanism="L2", priority=names)
         return preferred + [backend for backend in found if backend not in preferred]
 
     rocm._get_backend_priorities = priorities

@@ -7,6 +7,7 @@ listener) and, once the server is up, the owners of all its listening sockets ar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -60,12 +61,15 @@ def socket_inodes(pids: list[int]) -> set[int]:
     found = set()
     for pid in pids:
         try:
-            for link in os.scandir(f"/proc/{pid}/fd"):
+            links = list(os.scandir(f"/proc/{pid}/fd"))
+        except OSError:
+            continue
+        for link in links:
+            # A descriptor may close while the folder is read: the others still count.
+            with contextlib.suppress(OSError):
                 target = os.readlink(link.path)
                 if target.startswith("socket:["):
                     found.add(int(target[8:-1]))
-        except OSError:
-            continue
     return found
 
 

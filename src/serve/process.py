@@ -12,6 +12,10 @@ from pathlib import Path
 
 from adrbench.job import JobError
 from adrbench.paths import PYTHONPATH
+from adrbench.serve.guardian import end_orphans, end_tree
+
+# Variables that change what torch, OpenMP or an attention library computes or how.
+HIDDEN_SETTINGS = ("TORCHDYNAMO_", "TORCH_COMPILE", "OMP_", "KMP_", "FLASH_ATTENTION_", "AITER_", "TRITON_INTERPRET")
 
 
 def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
@@ -20,7 +24,7 @@ def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     A ``VLLM_*`` variable exported in somebody's shell would change an arm without a trace in its
     evidence, so only declared ones (``extra``) reach the child. ``PYTHONPATH`` gains the project.
     """
-    dropped = ("VLLM_", "OPENAI_", "ADRBENCH_", "HF_TOKEN", "HUGGING_FACE")
+    dropped = ("VLLM_", "OPENAI_", "ADRBENCH_", "HF_TOKEN", "HUGGING_FACE", *HIDDEN_SETTINGS)
     environment = {
         key: value
         for key, value in os.environ.items()
@@ -34,6 +38,10 @@ def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
 
 
 ERROR_LINE = re.compile(r"\b[A-Z]\w*(?:Error|Exception): .+|^.*\berror: .+", re.MULTILINE)
+
+
+# Guardians that this process has started and not yet stopped.
+_living: set[int] = set()
 
 
 class Guarded:
@@ -57,6 +65,7 @@ class Guarded:
                 cwd=cwd,
                 start_new_session=True,
             )
+        _living.add(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -81,14 +90,15 @@ class Guarded:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
         try:
-            return self._process.wait(self.grace_s + 10)
+            code = self._process.wait(self.grace_s + 10)
         except subprocess.TimeoutExpired:
-            # As this job is a subreaper too, what a killed guardian leaves lands here.
-            from adrbench.serve.guardian import end_tree
-
             end_tree(self._process.pid, None, 0)
             self._process.kill()
-            return self._process.wait()
+            code = self._process.wait()
+        _living.discard(self._process.pid)
+        if code < 0:
+            end_orphans(_living)
+        return code
 
     def tail(self, lines: int = 6) -> str:
         """The errors a log names, then its last lines: the cause stands far above the end of a vLLM traceback."""

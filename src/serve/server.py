@@ -7,6 +7,7 @@ are read back and compared with what was asked; nothing is left behind on any pa
 
 from __future__ import annotations
 
+import http.client
 import json
 import secrets
 import time
@@ -61,6 +62,14 @@ class Server:
         """
         return _request(self.base_url + path, self.api_key, body, timeout_s)
 
+    def check_alone(self) -> None:
+        """Refuse a port on which another server has begun to listen since this one was ready.
+
+        Raises:
+            JobError: ``port-shared``.
+        """
+        check_sole_listener(int(self.base_url.rpartition(":")[2]), self.process.pid)
+
     def metrics(self) -> str:
         """The Prometheus text of /metrics."""
         return str(self.request("/metrics"))
@@ -96,8 +105,8 @@ def _request(url: str, api_key: str, body: dict[str, Any] | None, timeout_s: flo
     except urllib.error.HTTPError as error:
         detail = error.read().decode(errors="replace")[:500]
         raise JobError("http", f"{url} answered {error.code}: {detail}") from None
-    except OSError as error:
-        raise JobError("http", f"{url} did not answer: {error}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise JobError("http", f"{url} did not answer: {type(error).__name__}: {error}") from None
 
 
 def command(spec: ServerSpec, port: int, extra_args: Sequence[str] = ()) -> list[str]:
@@ -168,7 +177,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     api_key = secrets.token_urlsafe(24)
     argv = command(spec, port, extra_args)
     environment = server_environment(spec, api_key, folder)
-    declared = {key: environment[key] for key in sorted(OFFLINE | LOOPBACK | spec.env)}
+    declared = dict(sorted((OFFLINE | LOOPBACK | spec.env).items()))
     (folder / "server.json").write_text(json.dumps({"argv": argv, "env": declared, "plugin": spec.plugin}, indent=1))
     say(f"starting vllm serve on port {port}; log {folder / 'server.log'}")
     began = time.monotonic()
@@ -186,6 +195,12 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         yield Server(url, api_key, SERVED_NAME, folder, resolved, start_s, process)
         if process.poll() is not None:
             raise JobError("server-died", f"the server ended by itself; {process.log} ends:\n{process.tail()}")
+    except JobError as error:
+        if error.reason == "http" and process.poll() is not None:
+            raise JobError(
+                "server-died", f"the server ended ({error}); {process.log} says:\n{process.tail()}"
+            ) from None
+        raise
     finally:
         process.stop()
         say("server stopped")

@@ -98,6 +98,8 @@ FORBIDDEN = {
     "quantised": ["--quantization", "fp8"],
     "quantised-short": ["-q", "fp8"],
     "remote-code": ["--trust-remote-code"],
+    "attached-short": ["-qawq"],
+    "short-abbreviation": ["--qua", "fp8"],
 }
 
 
@@ -126,6 +128,10 @@ CONTEST = {
     "compile-mode-dotted": (["-cc.mode=0"], "C05"),
     "optimisation-level": (["-O0"], "C05"),
     "optimisation-level-spaced": (["-O", "0"], "C05"),
+    "compile-mode-abbreviated": (["--compilation", '{"mode": 0}'], "C05"),
+    "compile-mode-abbreviated-dotted": (["--comp.mode=0"], "C05"),
+    "no-graphs": (["--compilation-config", '{"cudagraph_mode": "NONE"}'], "C05"),
+    "dummy-weights": (["--load", "dummy"], "C03"),
     "scheduler": (["--scheduler-cls", "mine.Scheduler"], "C02"),
     "other-dtype": (["--dtype", "float16"], "C04"),
 }
@@ -173,6 +179,25 @@ def test_a_backend_that_its_architecture_refuses_must_be_expected_to_fail(tmp_pa
     (tmp_path / "dcu-bw.yaml").write_text(yaml.safe_dump(platform, allow_unicode=True))
     with pytest.raises(ConfigError, match=r"ROCM_AITER_FA' is refused on gfx936 .*expect_failure"):
         load({**MAIN, "platform": "dcu-bw", "platforms": str(tmp_path)})
+
+
+@pytest.mark.parametrize("argument", ["--host", "--port", "--api-key", "--served-model-name"])
+def test_what_the_job_owns_cannot_be_set_by_an_arm(project, argument):
+    """Another host would be public, a key in argv is visible to every user of the machine."""
+    with pytest.raises(ConfigError, match="belongs to the job"):
+        project(changed(arms__1__args=[argument, "x"]))
+
+
+@pytest.mark.parametrize("name", ["VLLM_API_KEY", "PYTHONPATH"])
+def test_variables_that_the_job_owns_are_refused(project, name):
+    with pytest.raises(ConfigError, match=f"env.{name}.*belongs to the job"):
+        project(changed(arms__1__env={name: "x"}))
+
+
+def test_a_config_file_that_is_a_list_is_refused(project, tmp_path):
+    (tmp_path / "vllm.yaml").write_text("- max-num-seqs\n")
+    with pytest.raises(ConfigError, match="a mapping of arguments is needed"):
+        project(changed(arms__1__args=["--config", str(tmp_path / "vllm.yaml")]))
 
 
 def test_missing_platform_file_lists_what_there_is():

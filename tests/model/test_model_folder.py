@@ -51,6 +51,9 @@ INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}})
 DAMAGED = {
     "no-config": (remove("config.json"), "no-model", "config.json does not exist"),
     "config-not-json": (write("config.json", "{"), "bad-model", "not valid JSON"),
+    "config-not-a-mapping": (write("config.json", "[]"), "bad-model", "a mapping is needed"),
+    "half-a-tokenizer": (write("tokenizer.json", '{"model": '), "bad-model", "tokenizer.json: not valid JSON"),
+    "half-an-index": (write("model.safetensors.index.json", '{"weight'), "bad-model", "index.json: not valid JSON"),
     "no-tokenizer": (remove("tokenizer.json"), "bad-model", "tokenizer.json does not exist"),
     "truncated": (truncate("model.safetensors", 200), "bad-model", "truncated"),
     "header-cut": (truncate("model.safetensors", 40), "bad-model", "not a safetensors file"),

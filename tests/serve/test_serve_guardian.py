@@ -69,6 +69,29 @@ def test_worker_of_a_killed_server_is_found_and_ended(tmp_path):
     assert guarded.poll() == 128 + signal.SIGKILL
 
 
+def test_a_killed_guardian_leaves_nothing(tmp_path):
+    """The job is a subreaper: what a killed guardian leaves becomes its child, and is ended by stop()."""
+    job = f"""
+import os, signal, sys, time
+from pathlib import Path
+from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
+from adrbench.serve.process import Guarded, job_environment
+prctl(PR_SET_CHILD_SUBREAPER, 1)
+guarded = Guarded([sys.executable, "-c", {STUBBORN!r}], Path({str(tmp_path / "log")!r}), job_environment(), grace_s=0.5)
+while "worker" not in Path({str(tmp_path / "log")!r}).read_text(): time.sleep(0.05)
+os.kill(guarded.pid, signal.SIGKILL)
+guarded.stop()
+print("stopped", flush=True)
+time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", job], stdout=subprocess.PIPE, text=True, env=job_environment())
+    assert process.stdout.readline().strip() == "stopped"
+    left = [child for child in tree(process.pid) if child.status() != psutil.STATUS_ZOMBIE]
+    process.kill()
+    process.wait()
+    assert left == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_job_leaves_nothing(tmp_path, number):
     """The job's end closes the pipe: the guardian needs no cooperation from a job that is killed."""

@@ -58,6 +58,28 @@ def test_measurements_of_a_complete_tier():
     assert measured["per_request"]["tpot_ms"] == pytest.approx([100, 200])
 
 
+def test_a_chat_template_is_counted_by_server_and_client(tmp_path):
+    """0.27's chat client reports the server's count: prompt and template. The offset must be the same everywhere."""
+    bench.check_complete(TIER, [8, 16], result(input_lens=[38, 46]), chat=True)
+    with pytest.raises(JobError, match="prompt lengths differ"):
+        bench.check_complete(TIER, [8, 16], result(input_lens=[38, 16]), chat=True)
+    with pytest.raises(JobError, match="prompt lengths differ"):
+        bench.check_complete(TIER, [8, 16], result(input_lens=[38, 46]))
+
+
+@pytest.mark.parametrize(
+    ("counted", "good"), [(24, True), (40, True), (23, False), (31, False), (64, False), (None, True)]
+)
+def test_the_server_must_have_counted_what_was_sent(counted, good):
+    """24 tokens were sent in two prompts of 8 and 16; warm-ups repeat the first."""
+    measured = {"server_prompt_tokens": counted, "input_tokens": {"total": 24}, "first_input_tokens": 8}
+    if good:
+        bench.check_server_count(TIER, measured, warmups=2, chat=False)
+    else:
+        with pytest.raises(JobError, match="the server counted"):
+            bench.check_server_count(TIER, measured, warmups=2, chat=False)
+
+
 def test_goodput_is_absent_when_no_limits_are_set():
     assert bench.measure(TIER, [8, 16], result(), "", "", goodput=False)["goodput_requests_per_s"] is None
 

@@ -162,6 +162,16 @@ def test_values_reach_the_shell_as_one_quoted_word(name, snakemake, tmp_path):
     assert spec["server"]["args"][-1] == 'it\'s $(touch HERE); "x" `id`'
 
 
+def test_platforms_share_no_file(snakemake, tmp_path):
+    """Two platforms that wrote one folder would make each other's measurements stale."""
+    outputs = {}
+    for name in ("cpu", "cpu-0181"):
+        listing = snakemake(tmp_path, "-n", "--summary", "--config", f"platform={name}").stdout.splitlines()
+        outputs[name] = {line.split("\t")[0] for line in listing if line.startswith(("results/", "models/"))}
+    assert outputs["cpu"]
+    assert outputs["cpu"] & outputs["cpu-0181"] == set()
+
+
 def test_lint_is_clean(snakemake, tmp_path):
     done = snakemake(tmp_path, "--lint")
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
