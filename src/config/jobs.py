@@ -64,6 +64,7 @@ def server(run: Run, arm: Arm, model: str, python: str) -> dict[str, Any]:
         "plugin": _plugin(arm.plugin),
         "expect": expect,
         "port": serve.port,
+        "device_kind": run.platform.device.vendor,
         "ready_timeout_s": serve.ready_timeout_s,
     }
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.job import JobError, say
+from adrbench.serve.memory import used_bytes, wait_free
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.process import Guarded, job_environment, run_guarded
 from adrbench.serve.resolved import check_resolved, read_resolved
@@ -180,7 +181,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     declared = dict(sorted((OFFLINE | LOOPBACK | spec.env).items()))
     (folder / "server.json").write_text(json.dumps({"argv": argv, "env": declared, "plugin": spec.plugin}, indent=1))
     say(f"starting vllm serve on port {port}; log {folder / 'server.log'}")
-    began = time.monotonic()
+    began, memory_before = time.monotonic(), used_bytes(spec.device_kind)
     process = Guarded(argv, folder / "server.log", environment, spec.stop_grace_s)
     try:
         url = f"http://127.0.0.1:{port}"
@@ -204,6 +205,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     finally:
         process.stop()
         say("server stopped")
+        wait_free(spec.device_kind, memory_before)
 
 
 _SHOWN = ("vllm_version", "attention_backend", "kv_cache_dtype", "block_size", "kv_pool_tokens")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from adrbench.paths import interpreter
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -38,6 +38,7 @@ class ServerSpec(BaseModel):
     plugin: dict[str, Any] = {}
     expect: Expect = Expect()
     port: int | None = None
+    device_kind: Literal["cpu", "nvidia", "amd", "hygon"] = "cpu"
     ready_timeout_s: float = 300.0
     stop_grace_s: float = 20.0
 
