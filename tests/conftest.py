@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVE_PYTHON = ROOT / ".envs/serve/bin/python"
 EVAL_PYTHON = ROOT / ".envs/eval/bin/python"
 
+# Caches of the servers that tests start stay in the project folder, as the workflow's do.
+os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / ".cache"))
+os.environ.setdefault("XDG_CONFIG_HOME", str(ROOT / ".cache/config"))
+
 # What the CPU platform file passes to vLLM; a real server in a test uses the same.
 CPU_ARGS = ["--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager", "--no-enable-prefix-caching"]
 CPU_ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
