@@ -62,7 +62,8 @@ def resolved(found: Found, record: dict[str, Any], verdict: dict[str, Any]) -> d
         "name": found.name,
         "host_vendors": list(found.host_vendors),
         "driver": found.driver,
-        "runtime": next((f"{name} {version}" for name, version in runtimes if version), "CPU"),
+        # A CUDA build of torch on a host without a device still computes on the CPU.
+        "runtime": "CPU" if found.vendor == "cpu" else next((f"{n} {v}" for n, v in runtimes if v), "CPU"),
         "python": record["python"]["version"],
         "torch": torch.get("version"),
         "vllm": vllm.get("version"),
