@@ -102,7 +102,8 @@ def backend(arch: str, name: str, *, aiter: bool = False) -> Expectation:
     if name == "ROCM_AITER_FA" and arch not in MI3XX:
         return Expectation("refused", AITER_FA_REFUSAL)
     if name.startswith("ROCM_AITER_") and not aiter:
-        return Expectation("refused", "aiter does not import in the serving interpreter: ImportError at model init")
+        reason = "aiter does not import: selected all the same, it fails when it is first imported (FA: first decode)"
+        return Expectation("refused", reason)
     if name == "ROCM_AITER_UNIFIED_ATTN" and arch not in GFX9_UPSTREAM:
         return Expectation("unproven", f"selected on {arch}, but aiter has to be proven on the card")
     if name in candidates(arch, aiter=aiter):
