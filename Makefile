@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all setup test test-faults lint format documents clean
+.PHONY: all setup test test-faults test-queue lint format documents clean
 all: reports/adr0011.md
 
 setup:
@@ -23,6 +23,10 @@ test: setup
 # Interrupts and kills at every stage, against real servers: about ten minutes.
 test-faults: setup
 	@$(BIN)/python -m pytest tests/faults -m faults $(PYTEST)
+
+# A real Slurm on this host (Debian: slurm-wlm), started and ended by the tests.
+test-queue: setup
+	@$(BIN)/python -m pytest tests/cluster -m "queue or not queue" $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check src tests envs benchmarks

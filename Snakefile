@@ -18,8 +18,11 @@ BASE = Path(workflow.basedir)
 sys.path.insert(0, str(BASE / "pythonpath"))
 
 from adrbench import config as configuration
+from adrbench.cluster.inside import end_with_batch_script
 from adrbench.config import jobs
 from adrbench.evidence import canonical
+
+end_with_batch_script()
 
 
 configfile: BASE / "config/config.yaml"
@@ -27,6 +30,7 @@ configfile: BASE / "config/config.yaml"
 
 try:
     RUN = configuration.load(config)
+    SITE = configuration.load_site(BASE / RUN.main.cluster.site)
 except configuration.ConfigError as error:
     raise WorkflowError(f"the configuration is refused:\n{error}") from None
 
@@ -53,6 +57,17 @@ include: "rules/profile.smk"
 include: "rules/claims.smk"
 include: "rules/decide.smk"
 include: "rules/report.smk"
+
+
+# Analysis runs where Snakemake runs: seconds of work are not worth a place in a queue.
+localrules:
+    all,
+    verify,
+    decide,
+    report,
+    publish,
+    claims,
+    claims_table,
 
 
 rule all:

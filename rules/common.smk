@@ -1,4 +1,5 @@
 # What all rules share: the shell line of a job, interpreters, paths of evidence.
+import os
 from snakemake.settings.types import DeploymentMethod
 
 
@@ -47,21 +48,51 @@ PATHS = " ".join(
 PROJECT = f"{PATHS} {shlex.quote(PYTHON)} "
 
 
-def command(python, stage):
+def command(python, stage, lease):
+    leased = f"--devices {{resources.device}} --vendor {PLATFORM.device.vendor} "
     return (
         f"{PATHS} {python} -m adrbench.{stage} --spec {{params.spec:q}} --output {{output.evidence:q}} "
+        f"{leased if lease else ''}"
         "2>&1 | tee -i {log:q}"
     )
 
 
 def job(stage):
-    """Shell line of a job that runs in the analysis interpreter."""
-    return command(shlex.quote(PYTHON), stage)
+    """Shell line of a job that runs in the analysis interpreter and uses no device."""
+    return command(shlex.quote(PYTHON), stage, False)
+
+
+def device_job(stage):
+    """The same, with devices leased from the host (or granted by the queue)."""
+    return command(shlex.quote(PYTHON), stage, True)
 
 
 def serving_job(stage):
     """Shell line of a job that runs in the serving interpreter itself (it needs torch and Triton)."""
-    return command("python3" if CONDA or CONTAINER else "{params.python:q}", stage)
+    python = "python3" if CONDA or CONTAINER else "{params.python:q}"
+    return command(python, stage, True)
+
+
+def devices(count):
+    """Resources of a job that uses ``count`` devices: what a queue is asked for; without one, `device` counts."""
+    return SITE.resources(count)
+
+
+def arm_devices():
+    """Resources of a job of one arm: a tensor-parallel arm takes several devices."""
+
+    def of(name):
+        return lambda wildcards: SITE.resources(
+            jobs.devices(RUN, known_arm(wildcards))
+        )[name]
+
+    return devices(1) | {
+        name: of(name) for name in ("device", "gres") if name in devices(1)
+    }
+
+
+if SITE.setup and "SLURM_JOB_ID" in os.environ:
+    shell.prefix("".join(f"{line} && " for line in SITE.setup))
 
 
 def known_arm(wildcards):

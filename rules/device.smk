@@ -10,10 +10,12 @@ rule device:
         "../envs/analysis.yaml"
     container:
         PLATFORM.serve.container
+    resources:
+        **devices(PLATFORM.device.devices),
     params:
         spec=canonical(jobs.device(RUN, SERVE_PYTHON)),
         code=jobs.code_digest("device"),
     message:
         "device: is this host what platform {P} declares? (log: {log})"
     shell:
-        job("device")
+        device_job("device")

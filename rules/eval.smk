@@ -15,7 +15,7 @@ rule eval:
     container:
         PLATFORM.serve.container
     resources:
-        device=PLATFORM.device.devices,
+        **arm_devices(),
     params:
         spec=lambda wildcards: canonical(
             jobs.accuracy(
@@ -31,4 +31,4 @@ rule eval:
     message:
         "eval: accuracy of arm {wildcards.arm} (log: {log})"
     shell:
-        job("eval")
+        device_job("eval")

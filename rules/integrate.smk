@@ -12,14 +12,14 @@ rule integrate:
     container:
         PLATFORM.serve.container
     resources:
-        device=PLATFORM.device.devices,
+        **devices(PLATFORM.device.devices),
     params:
         spec=lambda wildcards: canonical(integration(wildcards)),
         code=jobs.code_digest("integrate"),
     message:
         "integrate: {wildcards.name} (log: {log})"
     shell:
-        job("integrate")
+        device_job("integrate")
 
 
 # Arms that must refuse to start on this architecture: failing as they should is what passes.
@@ -38,7 +38,7 @@ rule refusal:
     container:
         PLATFORM.serve.container
     resources:
-        device=PLATFORM.device.devices,
+        **arm_devices(),
     params:
         spec=lambda wildcards: canonical(
             jobs.refusal(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
@@ -47,7 +47,7 @@ rule refusal:
     message:
         "integrate: arm {wildcards.arm} must refuse to start here (log: {log})"
     shell:
-        job("integrate")
+        device_job("integrate")
 
 
 ruleorder: refusal > integrate

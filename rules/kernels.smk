@@ -12,7 +12,7 @@ rule kernels:
     container:
         PLATFORM.serve.container
     resources:
-        device=1,
+        **devices(1),
     params:
         spec=canonical(jobs.kernels(RUN)),
         code=jobs.code_digest("kernels"),

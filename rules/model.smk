@@ -18,11 +18,11 @@ rule model:
     container:
         PLATFORM.serve.container
     resources:
-        device=PLATFORM.device.devices,
+        **devices(PLATFORM.device.devices),
     params:
         spec=canonical(jobs.model(RUN, MODEL, SERVE_PYTHON)),
         code=jobs.code_digest("model"),
     message:
         "model: {MODEL} (log: {log})"
     shell:
-        job("model")
+        device_job("model")

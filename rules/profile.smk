@@ -12,7 +12,7 @@ rule ceiling:
     container:
         PLATFORM.serve.container
     resources:
-        device=1,
+        **devices(1),
     params:
         spec=canonical(jobs.ceiling(RUN)),
         code=jobs.code_digest("profile"),
@@ -39,7 +39,7 @@ rule profile:
     container:
         PLATFORM.serve.container
     resources:
-        device=PLATFORM.device.devices,
+        **arm_devices(),
     params:
         spec=lambda wildcards: canonical(
             jobs.profile(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON, CEILING)
@@ -48,4 +48,4 @@ rule profile:
     message:
         "profile: arm {wildcards.arm} (log: {log})"
     shell:
-        job("profile")
+        device_job("profile")

@@ -15,7 +15,7 @@ rule serve:
     container:
         PLATFORM.serve.container
     resources:
-        device=PLATFORM.device.devices,
+        **arm_devices(),
     params:
         spec=lambda wildcards: canonical(
             jobs.serve(
@@ -33,4 +33,4 @@ rule serve:
         + ", ".join(TIERS)
         + " (log: {log})"
     shell:
-        job("serve")
+        device_job("serve")

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from adrbench.device.lease import LeaseError, lease
 from adrbench.evidence import now, write_json
 
 PR_SET_PDEATHSIG = 1
@@ -95,15 +96,17 @@ def _raise_interrupted(number: int, _frame: Any) -> None:
     raise Interrupted(signal.Signals(number).name)
 
 
-def _parse(stage: str) -> tuple[dict[str, Any], Path]:
+def _parse(stage: str) -> tuple[dict[str, Any], Path, tuple[str, int]]:
     parser = argparse.ArgumentParser(prog=f"python -m adrbench.{stage}")
     parser.add_argument("--spec", required=True, help="the job's specification as JSON, or @FILE")
     parser.add_argument("--output", required=True, type=Path, help="evidence file to write")
+    parser.add_argument("--devices", type=int, default=0, help="devices to lease from the host for this job")
+    parser.add_argument("--vendor", default="cpu", help="whose devices: nvidia, amd, hygon; cpu leases nothing")
     arguments = parser.parse_args()
     text = arguments.spec
     if text.startswith("@"):
         text = Path(text[1:]).read_text(encoding="utf-8")
-    return json.loads(text), arguments.output
+    return json.loads(text), arguments.output, (arguments.vendor, arguments.devices)
 
 
 def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: str) -> None:
@@ -138,7 +141,7 @@ def _remedy(error: OSError) -> str:
 def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     """Run one job and exit: 0 when ``work`` returned, 1 on a refusal or error, 130 when interrupted."""
     global _label
-    spec, output = _parse(stage)
+    spec, output, wanted = _parse(stage)
     arm = spec.get("arm")
     parts = [stage, spec.get("name") or (arm.get("name") if isinstance(arm, dict) else arm), spec.get("round")]
     _label = f"[{' '.join(str(part) for part in parts if part)}] "
@@ -148,6 +151,8 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     _end_with_workflow()
     try:
+        if devices := lease(*wanted, say=say):
+            say(f"{devices.variable}={','.join(devices.devices)}")
         work(spec, output)
     except Interrupted as signal_name:
         print(
@@ -155,6 +160,10 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
             file=sys.stderr,
         )
         sys.exit(130)
+    except LeaseError as error:
+        _reject(stage, spec, output, "devices", str(error))
+        print(f"adrbench {stage}: refused (devices): {error}", file=sys.stderr)
+        sys.exit(1)
     except JobError as error:
         _reject(stage, spec, output, error.reason, str(error))
         print(f"adrbench {stage}: refused ({error.reason}): {error}", file=sys.stderr)

@@ -3,14 +3,23 @@
     python -m adrbench.locks
 
 unlocks when a lock is there and no Snakemake process works in this folder any more; it leaves the lock
-of a living run alone and says so.
+of a living run alone and says so. A run on another host that shares the folder is seen by the file that
+``adrbench.cluster`` keeps fresh while it works.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import platform
 import sys
+import time
 from pathlib import Path
+
+OWNER = Path(".snakemake/adrbench-owner.json")
+# An owner touches its file every few seconds.
+FRESH_S = 120.0
 
 
 def living_runs(folder: Path) -> list[int]:
@@ -27,21 +36,58 @@ def living_runs(folder: Path) -> list[int]:
             works_here = Path(os.readlink(entry / "cwd")) == folder
         except OSError:
             continue
-        if works_here and any(part.endswith(b"snakemake") for part in command[:4]):
+        # A queued job's own Snakemake is not a run: it may be what a killed run has left.
+        main = not any(word in command for word in (b"remote", b"subprocess"))
+        if works_here and main and any(part.endswith(b"snakemake") for part in command[:4]):
             found.append(int(entry.name))
     return found
 
 
-def main() -> None:
-    folder = Path.cwd()
-    locks = [path for path in (folder / ".snakemake" / "locks").glob("*") if path.is_file()]
-    if not locks:
+def own(folder: Path) -> None:
+    """Say that a run of this process works in ``folder``; called again and again while it does."""
+    file = folder / OWNER
+    if file.is_file():
+        os.utime(file)
         return
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"host": platform.node(), "pid": os.getpid()}))
+
+
+def other_host(folder: Path) -> str | None:
+    """The other host whose run works in ``folder``; None when there is none."""
+    file = folder / OWNER
+    try:
+        owner, age = json.loads(file.read_text()), time.time() - file.stat().st_mtime
+    except (OSError, ValueError):
+        return None
+    return str(owner["host"]) if owner["host"] != platform.node() and age < FRESH_S else None
+
+
+def refuse_if_used(folder: Path) -> None:
+    """Exit with a message when a run works in ``folder``, here or on another host."""
     if runs := living_runs(folder):
         sys.exit(f"{folder}: Snakemake (process {runs[0]}) is already running here; wait for it, or end it by Ctrl-C")
-    print("an earlier run was killed: freeing its lock")
-    for path in locks:
+    if host := other_host(folder):
+        sys.exit(f"{folder}: a run on host {host} works here; wait for it, or end it there")
+
+
+def free(folder: Path) -> bool:
+    """Remove the locks of ``folder``; whether there were any. The caller knows that no run is alive."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / OWNER).unlink()
+    found = [path for path in (folder / ".snakemake" / "locks").glob("*") if path.is_file()]
+    for path in found:
         path.unlink()
+    return bool(found)
+
+
+def main() -> None:
+    folder = Path.cwd()
+    if not any(path.is_file() for path in (folder / ".snakemake" / "locks").glob("*")):
+        return
+    refuse_if_used(folder)
+    print("an earlier run was killed: freeing its lock")
+    free(folder)
 
 
 if __name__ == "__main__":

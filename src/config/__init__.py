@@ -4,5 +4,6 @@
 """
 
 from adrbench.config.load import ConfigError, Run, load
+from adrbench.config.site import Site, load_site
 
-__all__ = ["ConfigError", "Run", "load"]
+__all__ = ["ConfigError", "Run", "Site", "load", "load_site"]

@@ -6,9 +6,11 @@ specification of that arm's jobs only. Pure functions of the configuration.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+from adrbench.config import policy as policies
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin
 from adrbench.config.policy import arm_flags
@@ -44,6 +46,19 @@ def model_folder(run: Run, workdir: Path) -> str:
     """Absolute path of the model folder; the embedded model is converted below the working folder."""
     model = run.platform.model
     return absolute(model.path) if model.path else str(workdir / "models" / run.platform.name)
+
+
+PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
+
+
+def devices(run: Run, arm: Arm) -> int:
+    """Devices of one arm's server: the product of its parallel sizes, or the platform's number without any."""
+    found = {
+        setting.path[0]: int(setting.value)
+        for setting in policies.settings(run.platform.serve.args + arm_flags(arm))
+        if setting.path[0] in PARALLEL and setting.value.isdigit()
+    }
+    return math.prod(found.values()) if found else run.platform.device.devices
 
 
 def _plugin(plugin: Plugin | None) -> dict[str, Any]:

@@ -329,6 +329,12 @@ class Claims(Section):
     wheels: str | None = Field(None, description="folder of vLLM wheels; none: .envs/wheels, filled by the set-up")
 
 
+class Cluster(Section):
+    """Runs on a queue."""
+
+    site: str = Field("profiles/slurm/site.yaml", description="the queue's partitions, devices and limits")
+
+
 class Main(Section):
     """config/config.yaml: what to edit first."""
 
@@ -339,3 +345,4 @@ class Main(Section):
     adrs: list[Annotated[str, Field(pattern=r"^adr[a-z0-9]+$")]] = Field(description="decisions to render")
     report: Report = Report()
     claims: Claims = Claims()
+    cluster: Cluster = Cluster()

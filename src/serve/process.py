@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from adrbench.device import lease
 from adrbench.job import JobError
 from adrbench.paths import PYTHONPATH
 from adrbench.serve.guardian import end_orphans, end_tree
@@ -64,6 +65,8 @@ class Guarded:
                 env=environment,
                 cwd=cwd,
                 start_new_session=True,
+                # The guardian keeps the job's devices until the last process of the command has ended.
+                pass_fds=lease.held,
             )
         _living.add(self._process.pid)
 

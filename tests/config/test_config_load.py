@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from adrbench.config import ConfigError, load
+from adrbench.config.jobs import devices
 from adrbench.config.load import read_yaml
 from adrbench.paths import ROOT
 
@@ -221,3 +222,19 @@ def test_every_problem_is_reported_at_once(project):
 def test_baseline_has_more_rounds_than_other_arms():
     run = load(MAIN)
     assert [list(run.rounds(arm)) for arm in run.platform.arms] == [[1, 2], [1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ([], 1),
+        (["--tensor-parallel-size", "2"], 2),
+        (["-tp=4"], 4),
+        (["--tensor-parallel-size=2", "--pipeline-parallel-size", "2"], 4),
+    ],
+)
+def test_devices_of_an_arm(args, expected):
+    """A tensor-parallel arm is given as many devices as its server uses."""
+    run = load({"platform": "h200", "adrs": ["adr0010"]})
+    arm = run.platform.arms[0].model_copy(update={"args": args})
+    assert devices(run, arm) == expected

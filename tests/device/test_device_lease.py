@@ -1,0 +1,172 @@
+"""Leases of devices: exclusive, complete, and gone with their holder, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from adrbench.device import lease as leases
+from adrbench.device.lease import LeaseError, granted, lease, numbers, on_host
+from adrbench.paths import ROOT
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from adrbench.device.lease import lease
+found = lease("nvidia", int(sys.argv[2]), {}, Path(sys.argv[1]), Path(sys.argv[3]))
+print(",".join(found.devices), flush=True)
+time.sleep(float(sys.argv[4]))
+"""
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A host with four NVIDIA devices."""
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / "dev" / name).touch()
+    return tmp_path
+
+
+def holder(host, wanted: int, seconds: float) -> subprocess.Popen:
+    argv = [sys.executable, "-c", HOLD, str(host / "leases"), str(wanted), str(host), str(seconds)]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "pythonpath")}
+    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def test_devices_of_a_host(host):
+    assert on_host("nvidia", host) == ["0", "1", "2", "10"]
+
+
+def test_gpu_nodes_of_amd_and_hygon(tmp_path):
+    for node, gpu in enumerate(["0", "51234", "777"]):
+        folder = tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}"
+        folder.mkdir(parents=True)
+        (folder / "gpu_id").write_text(gpu + "\n")
+    assert on_host("hygon", tmp_path) == ["0", "1"]
+
+
+def test_cpu_leases_nothing(tmp_path):
+    assert lease("cpu", 1, {}, tmp_path / "leases") is None
+    assert not (tmp_path / "leases").exists()
+
+
+def test_leases_are_exclusive_and_end_with_release(host):
+    first_env, second_env = {}, {}
+    first = lease("nvidia", 3, first_env, host / "leases", host)
+    second = lease("nvidia", 1, second_env, host / "leases", host)
+    try:
+        assert first_env == {"CUDA_VISIBLE_DEVICES": "0,1,2"}
+        assert second_env == {"CUDA_VISIBLE_DEVICES": "10"}
+        assert set(leases.held) >= {*first.descriptors, *second.descriptors}
+    finally:
+        first.release()
+    third = lease("nvidia", 3, {}, host / "leases", host)
+    assert third.devices == ("0", "1", "2")
+    third.release()
+    second.release()
+
+
+def test_a_set_variable_limits_the_choice(host):
+    environment = {"CUDA_VISIBLE_DEVICES": "2,10"}
+    found = lease("nvidia", 1, environment, host / "leases", host)
+    assert environment["CUDA_VISIBLE_DEVICES"] == "2"
+    found.release()
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [({}, "this host has 4"), ({"CUDA_VISIBLE_DEVICES": "1"}, "CUDA_VISIBLE_DEVICES=1 allows 1")],
+)
+def test_too_few_devices_are_refused_at_once(host, environment, words):
+    with pytest.raises(LeaseError, match=words):
+        lease("nvidia", 5, environment, host / "leases", host)
+
+
+def test_kill_of_a_holder_frees_its_device(host):
+    process = holder(host, 4, 60)
+    assert process.stdout.readline().strip() == "0,1,2,10"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    found = lease("nvidia", 4, {}, host / "leases", host)
+    assert len(found.devices) == 4
+    found.release()
+
+
+def test_a_job_waits_and_says_so(host):
+    process, said = holder(host, 3, 1.5), []
+    process.stdout.readline()
+    began = time.monotonic()
+    found = lease("nvidia", 2, {}, host / "leases", host, say=said.append)
+    assert time.monotonic() - began > 0.4
+    assert "waiting for 2 of the nvidia devices" in said[0]
+    found.release()
+    process.wait()
+
+
+def test_a_waiting_job_keeps_nothing(host):
+    """A job that waits for two devices must not keep the one that is free."""
+    one = holder(host, 3, 30)
+    one.stdout.readline()
+    two = holder(host, 2, 0)
+    time.sleep(1.5)
+    last = holder(host, 1, 0)
+    assert last.stdout.readline().strip() == "10"
+    for process in (one, two, last):
+        process.kill()
+        process.wait()
+
+
+def test_the_guardian_keeps_the_lease_of_a_killed_job(host):
+    """The device of a killed job is free only when its server is gone."""
+    code = f"""
+import os, signal, sys
+from pathlib import Path
+from adrbench.device.lease import lease
+from adrbench.serve.process import Guarded, job_environment
+lease("nvidia", 4, {{}}, Path({str(host / "leases")!r}), Path({str(host)!r}))
+code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+stubborn = [sys.executable, "-c", code]
+Guarded(stubborn, Path({str(host / "log")!r}), job_environment(), grace_s=1.5)
+while "1" not in open({str(host / "log")!r}).read():
+    pass
+print("up", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    env = os.environ | {"PYTHONPATH": str(ROOT / "pythonpath")}
+    process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == "up"
+    process.wait()
+    began = time.monotonic()
+    found = lease("nvidia", 4, {}, host / "leases", host)
+    assert time.monotonic() - began > 1.0
+    found.release()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("   Nodes=dcu01 CPU_IDs=0-7 Mem=300 GRES=dcu:2(IDX:0-1)\n", ["0", "1"]),
+        ("   Nodes=dcu01 CPU_IDs=0 Mem=300 GRES=gpu:h200:1(IDX:3)\n", ["3"]),
+        ("   Nodes=dcu01 CPU_IDs=0 Mem=300 GRES=dcu:3(IDX:0,2-3)\n", ["0", "2", "3"]),
+        ("   Nodes=dcu01 CPU_IDs=0 Mem=300 GRES=\n", None),
+    ],
+)
+def test_what_the_queue_granted(text, expected):
+    assert granted(text) == expected
+
+
+def test_in_a_queued_job_nothing_is_leased(host):
+    """With constrained devices each job sees a number 0: a lease on it would make them wait for each other."""
+    environment = {"SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    found = lease("nvidia", 1, environment, host / "leases", host)
+    assert found.descriptors == ()
+    assert not (host / "leases").exists()
+
+
+def test_ranges():
+    assert numbers("0-2,5") == ["0", "1", "2", "5"]
