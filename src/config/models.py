@@ -81,6 +81,9 @@ class Plugin(Section):
     priority: list[str] = Field([], description="L2: backends to try first")
     backend: str | None = Field(None, description="L3: enum member to override, such as `CPU_ATTN` or `CUSTOM`")
     base: str | None = Field(None, description="L3: enum member whose class is subclassed; default: `backend`")
+    scheme: str | None = Field(
+        None, description="L3 with `CUSTOM`: cache scheme of our kernels (src/kernels/formats), such as `int8_per_token_head`"
+    )
 
 
 class Arm(Section):

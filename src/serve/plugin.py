@@ -10,7 +10,8 @@ file, since no endpoint tells and not every version logs it.
 L2  ``{"priority": ["ROCM_AITER_FA", ...]}``: these backends are tried first by
     ``_get_backend_priorities`` of vllm/platforms/rocm.py (validation still decides).
 L3  ``{"backend": "CPU_ATTN" | "CUSTOM" | ..., "base": enum member to subclass}``: ``register_backend``
-    with a subclass of ours (vllm/v1/attention/backends/registry.py).
+    with a subclass of ours (vllm/v1/attention/backends/registry.py). With ``"scheme": name`` it is the
+    backend of ``adrbench.kernels.backend``, whose pages hold that scheme.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def register() -> None:
     if mechanism == "L2":
         _prefer(wanted["priority"])
     elif mechanism == "L3":
-        _override(wanted["backend"])
+        _override(wanted["backend"], wanted.get("scheme"))
     else:
         raise ValueError(f"{VARIABLE}: mechanism {mechanism!r} is unknown; allowed are 'L2' and 'L3'")
 
@@ -107,8 +108,19 @@ def _prefer(names: list[str]) -> None:
     rocm._get_backend_priorities = priorities
 
 
-def _override(name: str) -> None:
-    """L3: let a subclass of ours stand for backend ``name``."""
+def _override(name: str, scheme: str | None) -> None:
+    """L3: let a subclass of ours stand for backend ``name``; with ``scheme``, the one with our kernels.
+
+    Raises:
+        ValueError: a scheme for another backend than CUSTOM.
+    """
+    if scheme is not None:
+        if name != "CUSTOM":
+            raise ValueError(f"{VARIABLE}: scheme {scheme!r} needs backend 'CUSTOM', not {name!r}")
+        from adrbench.kernels.backend.install import install
+
+        install(scheme)
+        return
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
     register_backend(AttentionBackendEnum[name], "adrbench.serve.override.OverrideBackend")

@@ -218,7 +218,7 @@ def tile_step(
 
 @triton.jit(do_not_specialize=["splits", "table_stride"])
 def decode_partial_kernel(
-    q_ptr,  # [sequences, heads, D]
+    q_ptr,  # [sequences, heads, D], sequences q_stride apart
     k_ptr,  # key codes of the first page
     v_ptr,  # value codes of the first page
     ks_ptr,  # fp32; per token: scale plane of the first page; static: [KV heads]
@@ -228,6 +228,7 @@ def decode_partial_kernel(
     o_ptr,  # [sequences, heads, splits, D] fp32
     lse_ptr,  # [sequences, heads, splits] fp32, base 2
     softmax_scale,
+    q_stride,  # elements of q_ptr
     table_stride,
     page_stride,  # elements of k_ptr and v_ptr
     scale_stride,  # elements of ks_ptr and vs_ptr
@@ -260,7 +261,7 @@ def decode_partial_kernel(
     o_d = tl.arange(0, ROW)
     m_g = o_g < GROUP
     row = sequence * (KV_HEADS * GROUP) + head * GROUP + o_g
-    p_q = q_ptr + row[:, None] * D + o_d[None, :]
+    p_q = q_ptr + sequence * q_stride + (head * GROUP + o_g)[:, None] * D + o_d[None, :]
     b_q0 = tl.load(p_q, mask=m_g[:, None], other=0.0)
     b_q1 = b_q0
     q_scale = tl.full([GP], softmax_scale * 1.4426950408889634, tl.float32)

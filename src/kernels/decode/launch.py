@@ -86,8 +86,11 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
 
 def _check(q: torch.Tensor, cache: PagedCache, table: torch.Tensor, lengths: torch.Tensor) -> None:
     layout = cache.layout
-    if q.ndim != 3 or not q.is_contiguous() or q.shape[2] != layout.head_dim:
-        raise ValueError(f"q must be contiguous [sequences, heads, {layout.head_dim}], got {tuple(q.shape)}")
+    if q.ndim != 3 or q.shape[2] != layout.head_dim or q.stride()[1:] != (layout.head_dim, 1):
+        raise ValueError(
+            f"q must be [sequences, heads, {layout.head_dim}], each sequence contiguous, got {tuple(q.shape)} with "
+            f"strides {q.stride()}"
+        )
     if layout.head_dim not in HEAD_DIMS:
         raise ValueError(f"head_dim {layout.head_dim}: use one of {HEAD_DIMS}")
     if q.shape[1] % layout.kv_heads:
@@ -113,13 +116,13 @@ def decode(
     """Attention of one query token per sequence over its cached tokens; full attention, no window.
 
     Args:
-        q: ``[sequences, heads, dim]`` fp16 or bf16 (fp32 in the interpreter).
+        q: ``[sequences, heads, dim]`` fp16 or bf16 (fp32 in the interpreter); rows of a sequence contiguous.
         cache: the pages; every slot below a sequence's length has been stored.
         table: int32 ``[sequences, pages]``, each sequence's pages in order.
         lengths: int32 ``[sequences]``, tokens to attend to; 0 gives zeros.
         softmax_scale: factor on q k, usually dim ** -0.5.
         key_scale, value_scale: fp32 ``[kv_heads]`` for static schemes.
-        out: written and returned; same shape and dtype as ``q`` by default.
+        out: written and returned, contiguous; same shape and dtype as ``q`` by default.
         config: overrides the table of ``config.choose``.
         longest: longest length, where the caller knows it; the block table's width otherwise. Only
             the split count depends on it, never the result.
@@ -134,7 +137,9 @@ def decode(
     _check(q, cache, table, lengths)
     layout, target = cache.layout, current_target()
     sequences, heads, dim = q.shape
-    out = torch.empty_like(q) if out is None else out
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
+    if out.shape != q.shape or not out.is_contiguous():
+        raise ValueError(f"out must be contiguous {tuple(q.shape)}, got {tuple(out.shape)} with strides {out.stride()}")
     if sequences == 0:
         return out
     if config is None:
@@ -155,6 +160,7 @@ def decode(
         parts,
         lse,
         softmax_scale,
+        q.stride(0),
         table.stride(0),
         cache.key.stride(0),
         scale_stride,

@@ -20,6 +20,7 @@ One page holds ``page_size`` tokens of every KV head of one layer and is one con
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from adrbench.kernels.formats.scheme import Plane, Scheme
@@ -104,7 +105,7 @@ class PageLayout:
 
 @dataclass(frozen=True)
 class PagedCache:
-    """A buffer of pages with its planes as views. ``buffer``: uint8 ``[pages, page_bytes]``."""
+    """A buffer of pages with its planes as views, each made once. ``buffer``: uint8 ``[pages, page_bytes]``."""
 
     layout: PageLayout
     buffer: torch.Tensor
@@ -123,14 +124,14 @@ class PagedCache:
     def pages(self) -> int:
         return int(self.buffer.shape[0])
 
-    @property
+    @cached_property
     def key(self) -> torch.Tensor:
         """``[pages, kv_heads, page_size, row]`` in the codes' dtype (packed formats: uint8)."""
         lay, plane = self.layout, self.layout.scheme.key
         size, dtype = lay.value_offset, plane.values.torch_dtype
         return self._plane(0, size, dtype, (lay.kv_heads, lay.page_size, -1))
 
-    @property
+    @cached_property
     def value(self) -> torch.Tensor:
         """``[pages, kv_heads, page_size * row]``; ``PageLayout.value_offsets`` says where a token lies."""
         lay, plane = self.layout, self.layout.scheme.value
@@ -145,11 +146,11 @@ class PagedCache:
         size = self.layout.kv_heads * self.layout.page_size * plane.scale_bytes
         return self._plane(offset, size, torch.float32, (self.layout.kv_heads, self.layout.page_size))
 
-    @property
+    @cached_property
     def key_scale(self) -> torch.Tensor | None:
         """``[pages, kv_heads, page_size]`` fp32 for per-token schemes, else None."""
         return self._scale(self.layout.key_scale_offset, self.layout.scheme.key)
 
-    @property
+    @cached_property
     def value_scale(self) -> torch.Tensor | None:
         return self._scale(self.layout.value_scale_offset, self.layout.scheme.value)

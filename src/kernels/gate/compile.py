@@ -32,7 +32,7 @@ POINTERS = {
     "decode": {"q_ptr": "bf16", "table_ptr": "i32", "length_ptr": "i32", "o_ptr": "fp32", "lse_ptr": "fp32"},
     "rows": {"key_ptr": "bf16", "value_ptr": "bf16", "slot_ptr": "i64"},
 }
-ALIGNED = ("page_stride", "scale_stride", "input_stride", "output_stride")
+ALIGNED = ("page_stride", "scale_stride", "q_stride", "key_stride", "value_stride", "output_stride")
 
 
 def target_of(name: str) -> GPUTarget:

@@ -70,7 +70,7 @@ def quantise(
         return code
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def store_scattered_kernel(
     key_ptr,  # [tokens, heads, D]
     value_ptr,  # [tokens, heads, D]
@@ -80,7 +80,8 @@ def store_scattered_kernel(
     ks_ptr,  # fp32; per token: scale plane of the first page; static: [heads]
     vs_ptr,
     tokens,
-    input_stride,  # elements from one token to the next in key_ptr and value_ptr
+    key_stride,  # elements from one token to the next in key_ptr
+    value_stride,  # and in value_ptr: a projection's output may hold both, or only one, among other rows
     page_stride,  # elements of k_ptr and v_ptr from one page to the next
     scale_stride,  # elements of ks_ptr from one page to the next
     D: tl.constexpr,
@@ -102,13 +103,14 @@ def store_scattered_kernel(
     m_t = slot >= 0
     page = (slot // PAGE).to(tl.int64)
     token = slot % PAGE
-    p_in = o_t.to(tl.int64) * input_stride + head * D
+    p_key = o_t.to(tl.int64) * key_stride + head * D
+    p_value = o_t.to(tl.int64) * value_stride + head * D
     p_scale = page * scale_stride + head * PAGE + token
     p_head = page * page_stride + head * (PAGE * ROW)
     p_row = (p_head + token * ROW)[:, None] + o_d[None, :]
     CODE: tl.constexpr = k_ptr.dtype.element_ty
-    b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
-    b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+    b_k = quantise(key_ptr, ks_ptr, p_key, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+    b_v = quantise(value_ptr, vs_ptr, p_value, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
     tl.store(k_ptr + p_row, b_k, mask=m_t[:, None])
     if BLOCK:
         p_v = p_head[:, None] + tl.trans(value_rows(token, o_d, ROW, PAGE, BLOCK))
@@ -117,9 +119,10 @@ def store_scattered_kernel(
         tl.store(v_ptr + p_row, b_v, mask=m_t[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def store_blocks_kernel(
-    key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, input_stride, page_stride, scale_stride,
+    key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
+    scale_stride,
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
     SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -159,13 +162,14 @@ def store_blocks_kernel(
         m_t &= (o_t >= start - reach) & (o_t < start + BLOCK + reach)
 
         page = (anchor_slot // PAGE).to(tl.int64)
-        p_in = o_t.to(tl.int64) * input_stride + head * D
         p_scale = page * scale_stride + head * PAGE + block_start + o_i
         p_block = page * page_stride + (head * PAGE + block_start) * ROW
         if tl.program_id(2) == 0:
+            p_in = o_t.to(tl.int64) * key_stride + head * D
             b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
             tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
         else:
+            p_in = o_t.to(tl.int64) * value_stride + head * D
             b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
             b_v = tl.trans(b_v)
             if tl.min(m_t.to(tl.int32), 0) == 1:
@@ -203,7 +207,7 @@ def load_plane(
         tl.store(p_x + ROW, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def load_kernel(
     key_ptr,  # out [tokens, heads, D]
     value_ptr,  # out [tokens, heads, D]

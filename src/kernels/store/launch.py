@@ -38,8 +38,8 @@ def _check_rows(cache: PagedCache, key: torch.Tensor, value: torch.Tensor, slots
             raise ValueError(f"{name}: heads and dimensions must be contiguous, strides are {x.stride()}")
     if cache.pages * cache.layout.page_size >= 1 << 31:
         raise ValueError(f"{cache.pages} pages of {cache.layout.page_size}: slots must fit 31 bits")
-    if key.shape[0] != value.shape[0] or key.stride(0) != value.stride(0):
-        raise ValueError("key and value differ in tokens or token stride")
+    if key.shape[0] != value.shape[0]:
+        raise ValueError(f"{key.shape[0]} keys and {value.shape[0]} values")
     if slots.shape != (key.shape[0],) or slots.dtype != torch.int64:
         raise ValueError(f"slots must be int64 [{key.shape[0]}], got {slots.dtype} {tuple(slots.shape)}")
 
@@ -114,6 +114,7 @@ def store(
         vs,
         tokens,
         key.stride(0),
+        value.stride(0),
         cache.key.stride(0),
         scale_stride,
     )
