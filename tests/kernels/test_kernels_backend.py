@@ -1,0 +1,107 @@
+"""vLLM's backend CUSTOM inside the Python sources of vLLM, in Triton's interpreter, per version.
+
+Sources: the vLLM wheels in .envs/wheels (the set-up's) and in the folder ADRBENCH_WHEELS; versions
+that are not there are skipped. Cannot prove: compiled parts of vLLM, graphs, speed.
+"""
+
+import ast
+import json
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SERVE = ROOT / ".envs/serve/bin/python"
+VERSIONS = ("0.18.1", "0.20.2")
+
+pytestmark = pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
+
+
+def wheel_of(version: str) -> Path | None:
+    folders = [ROOT / ".envs/wheels", *([Path(found)] if (found := os.environ.get("ADRBENCH_WHEELS")) else [])]
+    return next((wheel for folder in folders for wheel in folder.glob(f"vllm*-{version}-*.whl")), None)
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def sources(request, tmp_path_factory):
+    """Folder with the Python files of one version."""
+    wheel = wheel_of(request.param)
+    if wheel is None:
+        pytest.skip(f"no wheel of vLLM {request.param}")
+    folder = tmp_path_factory.mktemp("vllm")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".py")])
+    return folder
+
+
+def checks(sources: Path, scheme: str) -> dict:
+    path = f"{ROOT / 'pythonpath'}{os.pathsep}{sources}"
+    done = subprocess.run(
+        [str(SERVE), str(ROOT / "tests/kernels/backend_checks.py"), scheme],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads(done.stdout.partition("RESULT")[2])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ratio", "error", "page"),
+    [("int8_per_token_head", 1.93, 0.013, 64), ("int4_per_token_head", 3.7, 0.2, 128)],
+)
+def test_backend_serves_prompts_chunks_and_decodes_and_its_pool_grows(sources, scheme, ratio, error, page):
+    found = checks(sources, scheme)
+    fresh, mixed, decoded = found["steps"]
+    assert fresh < 1e-3  # rows of this step are not quantised
+    assert mixed < error
+    assert decoded < error
+    assert found["pool"]["manager"] == "FullAttentionManager"
+    assert found["pool"]["ratio"] > ratio
+    assert found["layer"]["ours"][0] == "PageSpec"
+    assert found["layer"]["other"] == ["FullAttentionSpec", 262144]
+    assert found["page"] == page
+    hybrid = found["hybrid"]
+    assert hybrid["bytes"] == hybrid["padded"] >= 3_207_168
+    assert hybrid["tokens"] % 16 == 0
+
+
+OVERRIDDEN = {
+    "vllm/v1/attention/backends/triton_attn.py": {
+        "TritonAttentionBackend": ["get_kv_cache_shape", "get_kv_cache_stride_order", "get_builder_cls"],
+        "TritonAttentionImpl": ["__init__", "forward", "do_kv_cache_update", "fused_output_quant_supported"],
+    },
+    "vllm/v1/attention/backend.py": {
+        "AttentionBackend": ["get_preferred_block_size", "get_supported_kernel_block_sizes", "supports_attn_type"],
+        "AttentionMetadataBuilder": ["__init__", "build", "_init_reorder_batch_threshold"],
+    },
+    "vllm/v1/kv_cache_interface.py": {"FullAttentionSpec": ["merge", "__post_init__"]},
+    "vllm/model_executor/layers/attention/attention.py": {"Attention": ["get_kv_cache_spec"]},
+}
+"""What we override, call or replace, by file and class."""
+
+EXPECTED = {
+    "get_kv_cache_shape": ["num_blocks", "block_size", "num_kv_heads", "head_size", "cache_dtype_str"],
+    "get_kv_cache_stride_order": ["include_num_layers_dimension"],
+    "forward": ["self", "layer", "query", "key", "value", "kv_cache", "attn_metadata", "output", "output_scale",
+                "output_block_scale"],
+    "do_kv_cache_update": ["self", "layer", "key", "value", "kv_cache", "slot_mapping"],
+    "build": ["self", "common_prefix_len", "common_attn_metadata", "fast_build"],
+    "get_preferred_block_size": ["cls", "default_block_size"],
+    "get_kv_cache_spec": ["self", "vllm_config"],
+    "merge": ["cls", "specs"],
+}  # fmt: skip
+"""Arguments that our versions of these assume."""
+
+
+@pytest.mark.parametrize("file", OVERRIDDEN)
+def test_everything_overridden_has_the_signature_that_we_assume(sources, file):
+    tree = ast.parse((sources / file).read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for name, methods in OVERRIDDEN[file].items():
+        found = {node.name: node for node in classes[name].body if isinstance(node, ast.FunctionDef)}
+        for method in methods:
+            assert method in found, f"{name}.{method} is gone"
+            arguments = [argument.arg for argument in found[method].args.args]
+            assert arguments == EXPECTED.get(method, arguments), f"{name}.{method}"
