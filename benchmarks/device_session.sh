@@ -32,7 +32,7 @@ for name in "$@"; do
     sweep) # launch configurations of INT4
       part sweep 180 $BENCH --sweep --workers "$WORKERS" --heads d128 --schemes int4_per_token_head --pages 64 128 --cuts 128x4 128x8 256x4 256x8 --stages 3 4 6 --output "$OUT/sweep_int4.json" ;;
     store)
-      part store 90 "$PYTHON" benchmarks/store_kv.py --output "$OUT/store.json" ;;
+      part store 120 "$PYTHON" benchmarks/store_kv.py --warps 2 4 8 --output "$OUT/store.json" ;;
     agreement) # real weights, teacher-forced; five servers at once, not timed
       part agreement 300 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$OUT/agreement" --output "$OUT/agreement.json" ;;
     served) # Qwen3-8B shape, 32 requests of 16k

@@ -9,6 +9,7 @@ of 16 tokens in the batch, so values are written as whole blocks; ``ragged`` one
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from adrbench.evidence import write_json
 from adrbench.kernels.formats import scheme
 from adrbench.kernels.formats.layout import PagedCache, PageLayout
+from adrbench.kernels.store import launch
 from adrbench.kernels.store.launch import store
 from decode_providers import OURS
 from decode_timing import ceilings, last_level_cache_bytes, time_calls
@@ -59,17 +61,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--page", type=int, default=64)
+    parser.add_argument("--schemes", nargs="+", default=list(OURS))
+    parser.add_argument("--warps", type=int, nargs="+", default=[launch.BLOCK_WARPS], help="of the block kernel")
     args = parser.parse_args()
     top = ceilings()
     rows = []
-    for heads, dim in ((8, 128), (4, 256)):
-        for name in OURS:
-            for tokens, start in ((8192, 0), (8192, 5), (32, 5)):
-                rows.append(row(name, heads, dim, tokens, args.page, start))
-                r = rows[-1]
-                share = r["bytes_per_s"] / top["copy_bytes_per_s"]
-                head = f"store {name:<22} {heads}x{dim} {tokens} tokens {r['prompt']:<7}"
-                print(f"{head} {r['median_us']:8.1f} us {share:6.1%} of the copy ceiling", flush=True)
+    cases = itertools.product(((8, 128), (4, 256)), args.schemes, ((8192, 0), (8192, 5), (32, 5)), args.warps)
+    for (heads, dim), name, (tokens, start), warps in cases:
+        launch.BLOCK_WARPS = warps
+        rows.append(row(name, heads, dim, tokens, args.page, start) | {"warps": warps})
+        r = rows[-1]
+        share = r["bytes_per_s"] / top["copy_bytes_per_s"]
+        head = f"store {name:<22} {heads}x{dim} {tokens} tokens {r['prompt']:<7} warps {warps}"
+        print(f"{head} {r['median_us']:8.1f} us {share:6.1%} of the copy ceiling", flush=True)
     if args.output:
         write_json(args.output, {"device": torch.cuda.get_device_name(), "ceilings": top, "rows": rows})
 

@@ -16,10 +16,10 @@ SHAPES = ((37, 3, 64, 16, 5), (203, 1, 128, 784, 2))
 
 def _slots(tokens: int, total: int) -> torch.Tensor:
     """Distinct slots, one row skipped: scattered; in batches of 64 and more, first two prompts in order,
-    the second from the middle of a block, one with two rows exchanged."""
+    the second from the middle of a block, one with two rows exchanged. An odd batch begins with a skipped row."""
     slots = torch.randperm(total)[:tokens]
     if tokens >= 64:
-        first = torch.arange(0, tokens // 2)
+        first = torch.arange(0, tokens // 2) - tokens % 2
         second = torch.arange(tokens // 2 + 7, tokens // 2 + 7 + tokens // 3)
         rest = torch.arange(second[-1] + 1, total)
         rest = rest[torch.randperm(len(rest))[: tokens - len(first) - len(second)]]

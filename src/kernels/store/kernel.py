@@ -119,6 +119,47 @@ def store_scattered_kernel(
         tl.store(v_ptr + p_row, b_v, mask=m_t[:, None])
 
 
+@triton.jit
+def store_block(
+    anchor, anchor_slot, reach, start,
+    key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
+    scale_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
+    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store the block of the cache that holds token ``start + anchor`` at ``anchor_slot``, with all tokens
+    that lie in it as one run and at most ``reach`` tokens outside of the program's own."""
+    ROW: tl.constexpr = D // 2 if PACKED else D
+    CODE: tl.constexpr = k_ptr.dtype.element_ty
+    head = tl.program_id(1)
+    o_i = tl.arange(0, BLOCK)
+    o_d = tl.arange(0, ROW)
+    in_block = (anchor_slot % PAGE) % BLOCK
+    block_start = anchor_slot % PAGE - in_block  # in its page
+    width = tl.minimum(PAGE - block_start, BLOCK)
+    o_t = start + anchor - in_block + o_i
+    m_in = (o_t >= 0) & (o_t < tokens)
+    here = tl.load(slot_ptr + o_t, mask=m_in, other=-1).to(tl.int32)
+    m_t = (here == anchor_slot - in_block + o_i) & (o_i < tl.where(anchor_slot < 0, 0, width))
+    m_t &= (o_t >= start - reach) & (o_t < start + BLOCK + reach)
+
+    page = (anchor_slot // PAGE).to(tl.int64)
+    p_scale = page * scale_stride + head * PAGE + block_start + o_i
+    p_block = page * page_stride + (head * PAGE + block_start) * ROW
+    if tl.program_id(2) == 0:
+        p_in = o_t.to(tl.int64) * key_stride + head * D
+        b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+        tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
+    else:
+        p_in = o_t.to(tl.int64) * value_stride + head * D
+        b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+        b_v = tl.trans(b_v)
+        if tl.min(m_t.to(tl.int32), 0) == 1:
+            tl.store(v_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), b_v)
+        else:
+            tl.store(v_ptr + p_block + (o_d[:, None] * width + o_i[None, :]), b_v, mask=m_t[None, :])
+
+
 @triton.jit(do_not_specialize=["tokens"])
 def store_blocks_kernel(
     key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
@@ -132,50 +173,36 @@ def store_blocks_kernel(
     A program owns BLOCK tokens. It stores the block of the cache that holds its first token, with all
     tokens of the batch that lie in it, wherever in the batch the block begins: so a prompt's blocks
     are each written once, in one piece. Then it stores, block by block, those of its tokens whose
-    block holds no program's first token.
+    block holds no program's first token. The rows of the first block wait for one slot only, not for
+    the search among the others: a prompt has nothing else.
     """
-    ROW: tl.constexpr = D // 2 if PACKED else D
-    CODE: tl.constexpr = k_ptr.dtype.element_ty
-    head = tl.program_id(1)
     start = tl.program_id(0) * BLOCK
     o_i = tl.arange(0, BLOCK)
-    o_d = tl.arange(0, ROW)
     slot = tl.load(slot_ptr + start + o_i, mask=start + o_i < tokens, other=-1).to(tl.int32)
+    first_slot = tl.load(slot_ptr + start).to(tl.int32)
+    store_block(
+        0, first_slot, BLOCK, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride,
+        value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+    )  # fmt: skip
     offset = (slot % PAGE) % BLOCK
     owner = (start + o_i - offset + BLOCK - 1) // BLOCK * BLOCK  # first token of a program, if in the block
     distance = owner - (start + o_i)
     m_owner = (slot >= 0) & (owner < tokens) & (owner >= 0)
     m_owner &= (offset + distance < BLOCK) & (slot % PAGE + distance < PAGE)
     at_owner = tl.load(slot_ptr + owner, mask=m_owner, other=-2).to(tl.int32)
-    left = ((slot >= 0) & ((at_owner != slot + distance) | (o_i == 0))).to(tl.int32)
+    left = ((slot >= 0) & (at_owner != slot + distance) & (o_i > 0)).to(tl.int32)
+    first_block = first_slot % PAGE - (first_slot % PAGE) % BLOCK
+    in_first = (slot // PAGE == first_slot // PAGE) & (slot % PAGE - offset == first_block)
+    expected = o_i + tl.where(first_slot < 0, 1 << 30, first_slot)  # a skipped token has no block
+    left = tl.where(in_first & (slot == expected), 0, left)
     while tl.max(left, 0) > 0:
         anchor = tl.min(tl.where(left > 0, o_i, BLOCK), 0)
         anchor_slot = tl.sum(tl.where(o_i == anchor, slot, 0), 0)
-        in_block = (anchor_slot % PAGE) % BLOCK
-        block_start = anchor_slot % PAGE - in_block  # in its page
-        width = tl.minimum(PAGE - block_start, BLOCK)
-        o_t = start + anchor - in_block + o_i
-        m_in = (o_t >= 0) & (o_t < tokens)
-        here = tl.load(slot_ptr + o_t, mask=m_in, other=-1).to(tl.int32)
-        m_t = (here == anchor_slot - in_block + o_i) & (o_i < width)
-        reach = tl.where(anchor == 0, BLOCK, 0)
-        m_t &= (o_t >= start - reach) & (o_t < start + BLOCK + reach)
-
-        page = (anchor_slot // PAGE).to(tl.int64)
-        p_scale = page * scale_stride + head * PAGE + block_start + o_i
-        p_block = page * page_stride + (head * PAGE + block_start) * ROW
-        if tl.program_id(2) == 0:
-            p_in = o_t.to(tl.int64) * key_stride + head * D
-            b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
-            tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
-        else:
-            p_in = o_t.to(tl.int64) * value_stride + head * D
-            b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
-            b_v = tl.trans(b_v)
-            if tl.min(m_t.to(tl.int32), 0) == 1:
-                tl.store(v_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), b_v)
-            else:
-                tl.store(v_ptr + p_block + (o_d[:, None] * width + o_i[None, :]), b_v, mask=m_t[None, :])
+        store_block(
+            anchor, anchor_slot, 0, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens,
+            key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+        )  # fmt: skip
+        block_start = anchor_slot % PAGE - (anchor_slot % PAGE) % BLOCK
         same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)
         left = tl.where(same_block & (slot - anchor_slot == o_i - anchor), 0, left)
 

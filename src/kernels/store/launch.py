@@ -15,6 +15,9 @@ LOAD_TILE_TOKENS = 16
 BLOCKS_FROM_TOKENS = 4 * BLOCK_TOKENS
 """Batches of at least this many tokens are stored block by block; a decode step has no blocks."""
 
+BLOCK_WARPS = 4
+"""Warps of a program that stores one block."""
+
 
 def scope_of(scheme: Scheme) -> str:
     """What the kernels call the scheme's scale granularity: ``none``, ``static`` or ``token``.
@@ -120,7 +123,7 @@ def store(
     )
     if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
         blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads, 2)
-        store_blocks_kernel[blocks](*arguments, **common, num_warps=4)
+        store_blocks_kernel[blocks](*arguments, **common, num_warps=BLOCK_WARPS)
     else:
         tile = 1 if cache.layout.values_transposed else 16
         grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)
