@@ -250,4 +250,5 @@ OURS = (
     "fp8_per_head",
     "fp8_per_token_head",
     "int4_per_token_head",
+    "int4_g32",
 )

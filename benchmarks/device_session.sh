@@ -29,8 +29,9 @@ for name in "$@"; do
       part pages 120 $BENCH --batch 32 --length 16384 --baselines --pages 16 128 784 --schemes int8_per_token_head int4_per_token_head --output "$OUT/decode_pages.json" ;;
     baselines) # what the ratios are against, in one run with ours
       part baselines 200 $BENCH --batch 32 --length 16384 --output "$OUT/decode_main.json" ;;
-    sweep) # launch configurations of INT4
-      part sweep 180 $BENCH --sweep --workers "$WORKERS" --heads d128 --schemes int4_per_token_head --pages 64 128 --cuts 128x4 128x8 256x4 256x8 --stages 3 4 6 --output "$OUT/sweep_int4.json" ;;
+    sweep) # launch configurations of INT4: long pages, and groups
+      part sweep_int4 120 $BENCH --sweep --workers "$WORKERS" --heads d128 --schemes int4_per_token_head --pages 64 128 --cuts 128x4 128x8 256x4 256x8 --stages 3 4 6 --output "$OUT/sweep_int4.json"
+      part sweep_groups 150 $BENCH --sweep --workers "$WORKERS" --schemes int4_g32 --pages 64 --cuts 64x4 128x4 128x8 256x8 --stages 2 3 4 --output "$OUT/sweep_groups.json" ;;
     store)
       part store 120 "$PYTHON" benchmarks/store_kv.py --warps 2 4 8 --output "$OUT/store.json" ;;
     agreement) # real weights, teacher-forced; five servers at once, not timed

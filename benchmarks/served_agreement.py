@@ -30,7 +30,13 @@ from adrbench.serve.server import Server, serving
 
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 BASELINE = "FLASH_ATTN:auto"
-ARMS = (BASELINE, "CUSTOM:bf16", "CUSTOM:int8_per_token_head", "CUSTOM:fp8_per_token_head", "CUSTOM:int4_per_token_head")
+ARMS = (
+    BASELINE,
+    "CUSTOM:bf16",
+    "CUSTOM:int8_per_token_head",
+    "CUSTOM:fp8_per_token_head",
+    "CUSTOM:int4_per_token_head",
+)
 TEXTS = ("LICENSE", "README.md", "docs/architecture.md", "docs/decide.md", "docs/kernels.md")
 PROMPT_TOKENS = 16
 
@@ -96,7 +102,8 @@ def forced(server: Server, passage: list[int]) -> list[tuple[int, float, float]]
 
 def decode_texts(arm: str, args: argparse.Namespace, texts: list[list[int]]) -> list[list[tuple[int, float, float]]]:
     with serving(specification(arm, args), args.work / arm.replace(":", "_")) as server:
-        say(f"{arm}: {json.dumps({k: server.resolved[k] for k in ('attention_backend', 'block_size', 'kv_pool_tokens')})}")
+        shown = ("attention_backend", "block_size", "kv_pool_tokens")
+        say(f"{arm}: {json.dumps({key: server.resolved[key] for key in shown})}")
         with ThreadPoolExecutor(len(texts)) as pool:
             return list(pool.map(lambda text: forced(server, text), texts))
 

@@ -8,6 +8,7 @@ import random
 import statistics
 import threading
 import time
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlparse
 
@@ -50,7 +51,9 @@ def prompts(count: int, tokens: int, vocabulary: int, seed: int) -> list[list[in
     return [[generator.randrange(1000, top) for _ in range(tokens)] for _ in range(count)]
 
 
-def run(url: str, api_key: str, model: str, asked: list[list[int]], output_tokens: int, timeout_s: float) -> list[Stream]:
+def run(
+    url: str, api_key: str, model: str, asked: list[list[int]], output_tokens: int, timeout_s: float
+) -> list[Stream]:
     """Send all requests at once and wait for all.
 
     Raises:
@@ -89,7 +92,7 @@ def window(streams: list[Stream], skip: int = 4) -> dict[str, Any]:
         inside = [t for t in stream.times if begin <= t <= end]
         if len(inside) < 8:
             raise RuntimeError(f"only {len(inside)} tokens of a request lie in the window of {end - begin:.2f} s")
-        gaps += [(b - a) * 1e3 for a, b in zip(inside, inside[1:], strict=False)]
+        gaps += [(b - a) * 1e3 for a, b in pairwise(inside)]
         means.append((inside[-1] - inside[0]) / (len(inside) - 1) * 1e3)
     ttft = sorted((stream.times[0] - stream.sent) * 1e3 for stream in streams)
     means.sort()

@@ -62,8 +62,8 @@ def specification(arm: str, args: argparse.Namespace, folder: Path) -> dict[str,
 
 def measure(server: Server, args: argparse.Namespace, vocabulary: int) -> dict[str, Any]:
     """One arm's numbers; a short round first, so that what is compiled at first use is outside."""
-    warm = served_client.prompts(2, 600, vocabulary, 1)
-    served_client.run(server.base_url, server.api_key, server.model, warm, 12, 120)
+    for warm in (served_client.prompts(2, 600, vocabulary, 1), served_client.prompts(2, args.input, vocabulary, 4)):
+        served_client.run(server.base_url, server.api_key, server.model, warm, 12, 180)
     alone = served_client.prompts(1, args.input, vocabulary, 2)
     single = served_client.run(server.base_url, server.api_key, server.model, alone, 4, 120)[0]
     asked = served_client.prompts(args.requests, args.input, vocabulary, 3)
@@ -124,7 +124,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable, help="interpreter that has vLLM")
     parser.add_argument("--ready", type=float, default=300.0, help="seconds for a server to start")
     parser.add_argument("--client", type=float, default=240.0, help="seconds for the requests")
-    parser.add_argument("--budget", type=float, default=1e9, help="seconds for all; no arm is begun that may exceed them")
+    parser.add_argument(
+        "--budget", type=float, default=1e9, help="seconds for all; no arm is begun that may exceed them"
+    )
     parser.add_argument("--arm-seconds", type=float, default=150.0, help="what one arm is expected to take at most")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, default=[], help="further arguments of vllm serve")
     return parser.parse_args(arguments)

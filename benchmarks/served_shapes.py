@@ -68,7 +68,12 @@ def write(name: str, folder: Path, layers: int | None = None) -> Path:
     (folder / "config.json").write_text(json.dumps(shape, indent=1))
     names = {151643: "<|endoftext|>", 151645: "<|im_end|>"}
     if "text_config" in shape:
-        names |= {248053: "<|vision_start|>", 248054: "<|vision_end|>", 248056: "<|image_pad|>", 248057: "<|video_pad|>"}
+        names |= {
+            248053: "<|vision_start|>",
+            248054: "<|vision_end|>",
+            248056: "<|image_pad|>",
+            248057: "<|video_pad|>",
+        }
         (folder / "preprocessor_config.json").write_text(json.dumps(IMAGES))
         video = IMAGES | {"video_processor_type": "Qwen3VLVideoProcessor"}
         (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
@@ -84,7 +89,11 @@ def write(name: str, folder: Path, layers: int | None = None) -> Path:
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "t0"},
     }  # fmt: skip
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "unk_token": "t0"}
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|im_end|>",
+        "unk_token": "t0",
+    }
     settings["model_max_length"] = 262144
     if "text_config" in shape:
         settings |= {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>",

@@ -15,6 +15,7 @@ from adrbench.config.decision import Decision
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
 from adrbench.device import rules
+from adrbench.kernels.formats import schemes
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
 from pydantic import BaseModel, ValidationError
@@ -192,6 +193,13 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
         problems.append(f"{where}.env.{name}: this variable belongs to the job; remove it")
     if arm.plugin and arm.plugin.mechanism == "L3" and not arm.plugin.backend:
         problems.append(f"{where}.plugin.backend: L3 needs the backend to override, such as CPU_ATTN or CUSTOM")
+    if arm.plugin and arm.plugin.scheme is not None:
+        if arm.plugin.backend != "CUSTOM":
+            problems.append(f"{where}.plugin.scheme: only backend CUSTOM stores schemes, not {arm.plugin.backend!r}")
+        if arm.plugin.scheme not in schemes():
+            problems.append(
+                f"{where}.plugin.scheme: {arm.plugin.scheme!r} is unknown; allowed are {', '.join(schemes())}"
+            )
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
         problems.append(f"{where}.plugin.priority: L2 needs the backends to try first")
     if arm.expect_failure is not None:

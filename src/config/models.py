@@ -82,7 +82,8 @@ class Plugin(Section):
     backend: str | None = Field(None, description="L3: enum member to override, such as `CPU_ATTN` or `CUSTOM`")
     base: str | None = Field(None, description="L3: enum member whose class is subclassed; default: `backend`")
     scheme: str | None = Field(
-        None, description="L3 with `CUSTOM`: cache scheme of our kernels (src/kernels/formats), such as `int8_per_token_head`"
+        None,
+        description="L3 with `CUSTOM`: cache scheme of src/kernels/formats, such as `int8_per_token_head`",
     )
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """Runs the CUSTOM backend inside the Python sources of one vLLM version, in Triton's interpreter; prints JSON.
 
 ``backend_checks.py SCHEME`` with the sources' folder on PYTHONPATH. vLLM's compiled parts are not

@@ -226,4 +226,6 @@ class CustomImpl(TritonAttentionImpl):  # type: ignore[misc]
             all_keys.index_copy_(0, context.fresh, key)
             all_values.index_copy_(0, context.fresh, value)
             key, value, starts, longest = all_keys, all_values, context.starts, context.longest
-        self._attend(query[rows], key, value, output[rows], prompts.starts, starts, prompts.longest, longest, self.scale)
+        self._attend(
+            query[rows], key, value, output[rows], prompts.starts, starts, prompts.longest, longest, self.scale
+        )

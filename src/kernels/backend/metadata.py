@@ -92,7 +92,12 @@ class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         self.reach = int(vllm_config.model_config.max_model_len)
         self._init_reorder_batch_threshold(1, supports_spec_as_decode=False)
 
-    def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> CustomMetadata:
+    def build(
+        self,
+        common_prefix_len: int,  # noqa: ARG002
+        common_attn_metadata: Any,
+        fast_build: bool = False,  # noqa: ARG002
+    ) -> CustomMetadata:
         """vLLM's entry; ``common_prefix_len`` above 0 never comes (cascade attention is refused)."""
         common = common_attn_metadata
         decodes, prefills, _, _ = split_decodes_and_prefills(common, decode_threshold=1)

@@ -100,10 +100,11 @@ def tile_count(length, PAGE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexp
 @triton.jit
 def addresses(
     table_ptr, tile, length, page_stride, scale_stride, head,
-    ROW: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
+    ROW: tl.constexpr, KEYS: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Offsets of one tile: keys [TILE, ROW], values [ROW, TILE] (16 bit: like keys), scales [TILE]; and
-    which of its tokens exist [TILE].
+    """Offsets of one tile: the first KEYS bytes or values of each key [TILE, KEYS], values [ROW, TILE]
+    (16 bit: like keys), scales [TILE]; and which of its tokens exist [TILE].
 
     SPAN 0: tiles start afresh in every page, so one page number serves a tile; the last tile of a page
     may be short. Otherwise tiles run through the sequence and lie in at most SPAN pages, whose numbers
@@ -131,7 +132,7 @@ def addresses(
             page = tl.where(beyond, tl.load(table_ptr + tl.minimum(first + j, (length - 1) // PAGE)), page)
             token = tl.where(beyond, position - j * PAGE, token)
     base = page.to(tl.int64) * page_stride + head * (PAGE * ROW)
-    p_k = token[:, None] * ROW + o_d[None, :]
+    p_k = token[:, None] * ROW + tl.arange(0, KEYS)[None, :]
     if BLOCK:
         start_of_block = token // BLOCK * BLOCK
         p_token = start_of_block * ROW + token % BLOCK
@@ -167,7 +168,7 @@ def tile_step(
     of p / 2^m: summed over tokens only once, at the end.
     """
     p_k, p_v, p_s, m_t = addresses(
-        table_ptr, tile, length, page_stride, scale_stride, head, ROW, BLOCK, PAGE, TILE, SPAN
+        table_ptr, tile, length, page_stride, scale_stride, head, ROW, ROW, BLOCK, PAGE, TILE, SPAN
     )
     b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
     if PACKED:

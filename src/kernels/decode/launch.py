@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from adrbench.kernels.decode.config import LaunchConfig, choose, current_target
+from adrbench.kernels.decode.grouped import decode_grouped_kernel
 from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
 from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, PagedCache, PageLayout
 from adrbench.kernels.formats.scheme import Scheme
@@ -84,6 +85,17 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
     }
 
 
+GROUPED = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "BLOCK", "TILE", "SPAN", "RESIDUAL", "ASM")
+"""The compile-time arguments that the kernel of grouped schemes takes."""
+
+
+def kernel_of(fixed: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(partial kernel of a scheme, its share of ``fixed``)."""
+    if fixed["SCOPE"] == "group":
+        return decode_grouped_kernel, {name: fixed[name] for name in GROUPED}
+    return decode_partial_kernel, fixed
+
+
 def _check(q: torch.Tensor, cache: PagedCache, table: torch.Tensor, lengths: torch.Tensor) -> None:
     layout = cache.layout
     if q.ndim != 3 or q.shape[2] != layout.head_dim or q.stride()[1:] != (layout.head_dim, 1):
@@ -149,7 +161,8 @@ def decode(
     key_scales, value_scales, scale_stride = scale_arguments(cache, scope_of(layout.scheme), key_scale, value_scale)
     parts = torch.empty((sequences, heads, config.splits, dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((sequences, heads, config.splits), dtype=torch.float32, device=q.device)
-    decode_partial_kernel[(sequences, layout.kv_heads, config.splits)](
+    kernel, fixed = kernel_of(constants(layout, heads, config, target.kind))
+    kernel[(sequences, layout.kv_heads, config.splits)](
         q,
         codes_pointer(cache.key),
         codes_pointer(cache.value),
@@ -165,7 +178,7 @@ def decode(
         cache.key.stride(0),
         scale_stride,
         config.splits,
-        **constants(layout, heads, config, target.kind),
+        **fixed,
         num_warps=config.warps,
         num_stages=config.stages,
     )

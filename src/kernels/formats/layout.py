@@ -15,6 +15,9 @@ One page holds ``page_size`` tokens of every KV head of one layer and is one con
 * scales of per-token schemes ``[head, token]`` fp32, in planes of their own: a scale stored inside
   its row (as vLLM does) breaks the rows' 16-byte alignment, and the compiler falls back to
   byte loads.
+* scales of grouped schemes ``[head, group, token]``, one 32-bit word each: fp16 scale in the low half, fp16
+  offset in the high one, ``value = code * scale + offset`` with codes -8..7. Four bytes are the least that
+  is copied to shared memory asynchronously.
 """
 
 from __future__ import annotations
@@ -141,6 +144,10 @@ class PagedCache:
     def _scale(self, offset: int, plane: Plane) -> torch.Tensor | None:
         import torch
 
+        if plane.scope == "row_group":
+            groups = self.layout.head_dim // plane.group
+            size = self.layout.kv_heads * groups * self.layout.page_size * 2 * plane.scale_bytes
+            return self._plane(offset, size, torch.int32, (self.layout.kv_heads, groups, self.layout.page_size))
         if plane.scope != "token_head":
             return None
         size = self.layout.kv_heads * self.layout.page_size * plane.scale_bytes
@@ -148,7 +155,8 @@ class PagedCache:
 
     @cached_property
     def key_scale(self) -> torch.Tensor | None:
-        """``[pages, kv_heads, page_size]`` fp32 for per-token schemes, else None."""
+        """``[pages, kv_heads, page_size]`` fp32 for per-token schemes, ``[pages, kv_heads, groups, page_size]``
+        int32 words for grouped ones, else None."""
         return self._scale(self.layout.key_scale_offset, self.layout.scheme.key)
 
     @cached_property

@@ -17,8 +17,7 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
 from adrbench.kernels.decode.config import LaunchConfig
-from adrbench.kernels.decode.kernel import decode_partial_kernel
-from adrbench.kernels.decode.launch import constants
+from adrbench.kernels.decode.launch import constants, kernel_of
 from adrbench.kernels.formats import scheme
 from adrbench.kernels.formats.layout import PageLayout
 from adrbench.kernels.gate import inspect
@@ -44,7 +43,8 @@ def launch_of(variant: Variant, layout: PageLayout, kind: str) -> tuple[Any, dic
     if variant.kernel == "decode":
         config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4)
         fixed = constants(layout, layout.kv_heads * variant.group, config, kind)
-        return decode_partial_kernel, fixed, config.warps, config.stages
+        kernel, fixed = kernel_of(fixed)
+        return kernel, fixed, config.warps, config.stages
     if variant.kernel == "store blocks":
         return store_blocks_kernel, store.store_constants(layout), 4, 3
     if variant.kernel == "store scattered":
@@ -60,7 +60,8 @@ def compile_variant(variant: Variant, target: str) -> dict[str, Any]:
     kernel, fixed, warps, stages = launch_of(variant, layout, kind)
     values = layout.scheme.key.values
     code = "i8" if values.bits == 4 else values.triton_name
-    pointers = {"k_ptr": code, "v_ptr": code, "ks_ptr": "fp32", "vs_ptr": "fp32"}
+    scales = "i32" if layout.scheme.key.scope == "row_group" else "fp32"
+    pointers = {"k_ptr": code, "v_ptr": code, "ks_ptr": scales, "vs_ptr": scales}
     pointers |= POINTERS["decode" if variant.kernel == "decode" else "rows"]
     names = kernel.arg_names
     signature = {

@@ -46,6 +46,8 @@ VARIANTS = (
     Variant("int8_per_head", 4, 128, 16),
     Variant("int4_per_token_head", 4, 128, 64),
     Variant("int4_per_token_head", 6, 256, 784),
+    Variant("int4_g32", 4, 128, 64, tile=128),
+    Variant("int4_g32", 6, 256, 784),
     Variant("bf16", 4, 128, 64),
     Variant("fp8_per_head", 4, 128, 64),
     Variant("fp8_e4m3fnuz_per_head", 4, 128, 64),
@@ -54,7 +56,9 @@ VARIANTS = (
     Variant("int8_per_token_head", 1, 128, 64, kernel="store blocks"),
     Variant("int8_per_head", 1, 256, 784, kernel="store blocks"),
     Variant("int4_per_token_head", 1, 128, 64, kernel="store blocks"),
+    Variant("int4_g32", 1, 128, 64, kernel="store blocks"),
     Variant("int8_per_token_head", 1, 128, 64, kernel="load"),
+    Variant("int4_g32", 1, 256, 784, kernel="load"),
 )
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_90")

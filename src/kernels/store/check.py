@@ -85,6 +85,7 @@ SCHEMES = (
     "int8_per_head",
     "int8_per_token_head",
     "int4_per_token_head",
+    "int4_g32",
     "fp8_per_head",
     "fp8_per_token_head",
     "fp8_e4m3fnuz_per_head",

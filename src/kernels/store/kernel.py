@@ -27,6 +27,13 @@ def pack(low, high):
 
 
 @triton.jit
+def halves_of(word):
+    """(scale, offset) in fp32 of 32-bit words with two fp16 numbers."""
+    low = word.to(tl.int16).to(tl.float16, bitcast=True)
+    return low.to(tl.float32), (word >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
 def value_rows(token, row, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr):
     """Offsets [rows, tokens] of transposed values in a head's plane; ``formats.layout`` describes them."""
     start = token // BLOCK * BLOCK
@@ -38,10 +45,30 @@ def value_rows(token, row, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
+def grouped_codes(
+    x, scale_ptr, p_scale, m_t, first: tl.constexpr, PAGE: tl.constexpr, FLOOR: tl.constexpr,
+):  # fmt: skip
+    """Codes -8..7 of fp32 ``x`` [TILE, 32 * groups] by groups of 32; their words are stored from group ``first``."""
+    TILE: tl.constexpr = x.shape[0]
+    H: tl.constexpr = x.shape[1] // 32
+    x = tl.reshape(x, (TILE, H, 32))
+    low = tl.min(x, 2)
+    scale = (tl.maximum(tl.max(x, 2) - low, FLOOR) * (1.0 / 15)).to(tl.float16)
+    offset = (low + 8.0 * scale.to(tl.float32)).to(tl.float16)
+    word = scale.to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+    word |= offset.to(tl.int16, bitcast=True).to(tl.int32) << 16
+    tl.store(scale_ptr + p_scale[:, None] + (first + tl.arange(0, H))[None, :] * PAGE, word, mask=m_t[:, None])
+    inverse = tl.div_rn(tl.full([TILE, H], 1.0, tl.float32), scale.to(tl.float32))
+    code = (x - offset.to(tl.float32)[:, :, None]) * inverse[:, :, None]
+    code = (tl.clamp(code, -8.0, 7.0) + ROUND_TO_INTEGER).to(tl.int32, bitcast=True).to(tl.int8)
+    return tl.reshape(code, (TILE, H * 32))
+
+
+@triton.jit
 def quantise(
     x_ptr, scale_ptr, p_in, p_scale, m_in, m_t, head,
     D: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr, SCOPE: tl.constexpr, PACKED: tl.constexpr,
-    CODE: tl.constexpr,
+    CODE: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
     """Codes [TILE, row] of the rows at ``p_in`` [TILE]; scales of per-token schemes are stored at ``p_scale``.
 
@@ -52,22 +79,27 @@ def quantise(
     x = tl.load(p_x, mask=m_in[:, None], other=0.0).to(tl.float32)
     if PACKED:
         x_high = tl.load(p_x + ROW, mask=m_in[:, None], other=0.0).to(tl.float32)
-    if SCOPE == "token":
-        top = tl.max(tl.abs(x), 1)
-        if PACKED:
-            top = tl.maximum(top, tl.max(tl.abs(x_high), 1))
-        scale = tl.maximum(top, FLOOR) * (1.0 / MAXIMUM)
-        tl.store(scale_ptr + p_scale, scale, mask=m_t)
-        inverse = tl.div_rn(1.0, scale)[:, None]
-    elif SCOPE == "static":
-        inverse = tl.div_rn(1.0, tl.load(scale_ptr + head))
-    if SCOPE == "none":
-        return x.to(CODE)
+    if SCOPE == "group":
+        p_group = p_scale + head * (PAGE * (D // 32 - 1))  # from one plane a head to one for each group
+        code = grouped_codes(x, scale_ptr, p_group, m_t, 0, PAGE, FLOOR)
+        return pack(code, grouped_codes(x_high, scale_ptr, p_group, m_t, D // 64, PAGE, FLOOR))
     else:
-        code = encode(x, inverse, MAXIMUM, CODE)
-        if PACKED:
-            code = pack(code, encode(x_high, inverse, MAXIMUM, CODE))
-        return code
+        if SCOPE == "token":
+            top = tl.max(tl.abs(x), 1)
+            if PACKED:
+                top = tl.maximum(top, tl.max(tl.abs(x_high), 1))
+            scale = tl.maximum(top, FLOOR) * (1.0 / MAXIMUM)
+            tl.store(scale_ptr + p_scale, scale, mask=m_t)
+            inverse = tl.div_rn(1.0, scale)[:, None]
+        elif SCOPE == "static":
+            inverse = tl.div_rn(1.0, tl.load(scale_ptr + head))
+        if SCOPE == "none":
+            return x.to(CODE)
+        else:
+            code = encode(x, inverse, MAXIMUM, CODE)
+            if PACKED:
+                code = pack(code, encode(x_high, inverse, MAXIMUM, CODE))
+            return code
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -109,8 +141,8 @@ def store_scattered_kernel(
     p_head = page * page_stride + head * (PAGE * ROW)
     p_row = (p_head + token * ROW)[:, None] + o_d[None, :]
     CODE: tl.constexpr = k_ptr.dtype.element_ty
-    b_k = quantise(key_ptr, ks_ptr, p_key, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
-    b_v = quantise(value_ptr, vs_ptr, p_value, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+    b_k = quantise(key_ptr, ks_ptr, p_key, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
+    b_v = quantise(value_ptr, vs_ptr, p_value, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
     tl.store(k_ptr + p_row, b_k, mask=m_t[:, None])
     if BLOCK:
         p_v = p_head[:, None] + tl.trans(value_rows(token, o_d, ROW, PAGE, BLOCK))
@@ -148,11 +180,11 @@ def store_block(
     p_block = page * page_stride + (head * PAGE + block_start) * ROW
     if tl.program_id(2) == 0:
         p_in = o_t.to(tl.int64) * key_stride + head * D
-        b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+        b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
         tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
     else:
         p_in = o_t.to(tl.int64) * value_stride + head * D
-        b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE)
+        b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
         b_v = tl.trans(b_v)
         if tl.min(m_t.to(tl.int32), 0) == 1:
             tl.store(v_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), b_v)
@@ -208,6 +240,17 @@ def store_blocks_kernel(
 
 
 @triton.jit
+def grouped_rows(code, p_group, m_t, first: tl.constexpr, PAGE: tl.constexpr):
+    """fp32 values [TILE, 32 * groups] of codes; ``p_group`` [TILE]: where its head's first word lies."""
+    TILE: tl.constexpr = code.shape[0]
+    H: tl.constexpr = code.shape[1] // 32
+    word = tl.load(p_group[:, None] + (first + tl.arange(0, H))[None, :] * PAGE, mask=m_t[:, None], other=0)
+    scale, offset = halves_of(word)
+    x = tl.reshape(code.to(tl.float32), (TILE, H, 32)) * scale[:, :, None] + offset[:, :, None]
+    return tl.reshape(x, (TILE, H * 32))
+
+
+@triton.jit
 def load_plane(
     out_ptr, code_ptr, scale_ptr, p_out, m_t, page, token, head, page_stride, scale_stride,
     D: tl.constexpr, PAGE: tl.constexpr, SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
@@ -221,17 +264,25 @@ def load_plane(
         code = tl.trans(tl.load(code_ptr + p_v, mask=m_t[None, :], other=0.0))
     else:
         code = tl.load(code_ptr + (p_head + token * ROW)[:, None] + o_d[None, :], mask=m_t[:, None], other=0.0)
-    scale = 1.0
-    if SCOPE == "token":
-        scale = tl.load(scale_ptr + page * scale_stride + head * PAGE + token, mask=m_t, other=0.0)[:, None]
-    elif SCOPE == "static":
-        scale = tl.load(scale_ptr + head)
-    p_x = out_ptr + p_out[:, None] + o_d[None, :]
-    x = (((code << 4) >> 4) if PACKED else code).to(tl.float32) * scale
-    tl.store(p_x, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
-    if PACKED:
-        x = (code >> 4).to(tl.float32) * scale
-        tl.store(p_x + ROW, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
+    if SCOPE == "group":
+        p_group = scale_ptr + page * scale_stride + head * (PAGE * (D // 32)) + token
+        low = grouped_rows((code << 4) >> 4, p_group, m_t, 0, PAGE)
+        high = grouped_rows(code >> 4, p_group, m_t, D // 64, PAGE)
+        p_x = out_ptr + p_out[:, None] + o_d[None, :]
+        tl.store(p_x, low.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
+        tl.store(p_x + ROW, high.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
+    else:
+        scale = 1.0
+        if SCOPE == "token":
+            scale = tl.load(scale_ptr + page * scale_stride + head * PAGE + token, mask=m_t, other=0.0)[:, None]
+        elif SCOPE == "static":
+            scale = tl.load(scale_ptr + head)
+        p_x = out_ptr + p_out[:, None] + o_d[None, :]
+        x = (((code << 4) >> 4) if PACKED else code).to(tl.float32) * scale
+        tl.store(p_x, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
+        if PACKED:
+            x = (code >> 4).to(tl.float32) * scale
+            tl.store(p_x + ROW, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
 
 
 @triton.jit(do_not_specialize=["tokens"])

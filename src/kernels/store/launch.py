@@ -8,6 +8,7 @@ import torch
 import triton
 from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
 from adrbench.kernels.formats.scheme import SCALE_FLOOR, Scheme
+from adrbench.kernels.store.grouped import GROUP_FLOOR
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
 
 LOAD_TILE_TOKENS = 16
@@ -20,12 +21,14 @@ BLOCK_WARPS = 4
 
 
 def scope_of(scheme: Scheme) -> str:
-    """What the kernels call the scheme's scale granularity: ``none``, ``static`` or ``token``.
+    """What the kernels call the scheme's scale granularity: ``none``, ``static``, ``token`` or ``group``.
 
     Raises:
-        NotImplementedError: keys and values differ, or the scheme is grouped or asymmetric.
+        NotImplementedError: keys and values differ, or no kernel knows the granularity.
     """
     key, value = scheme.key, scheme.value
+    if key == value and key.scope == "row_group" and (key.group, key.values.bits, key.scale_bytes) == (32, 4, 2):
+        return "group"
     names = {"none": "none", "tensor": "static", "head": "static", "token_head": "token"}
     if key != value or key.zero or key.scope not in names:
         raise NotImplementedError(f"{scheme.name}: no kernel for this scheme")
@@ -51,7 +54,7 @@ def scale_arguments(
     cache: PagedCache, scope: str, key_scale: torch.Tensor | None, value_scale: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """(key scales, value scales, page stride in scales) for the kernels; a dummy where no scale is read."""
-    if scope == "token":
+    if scope in ("token", "group"):
         assert cache.key_scale is not None
         assert cache.value_scale is not None
         return cache.key_scale, cache.value_scale, cache.key_scale.stride(0)
@@ -83,7 +86,8 @@ def constants(layout: PageLayout) -> dict[str, Any]:
 
 def store_constants(layout: PageLayout) -> dict[str, Any]:
     """And those that the two store kernels add."""
-    return constants(layout) | {"MAXIMUM": layout.scheme.key.values.maximum, "FLOOR": SCALE_FLOOR}
+    floor = GROUP_FLOOR if constants(layout)["SCOPE"] == "group" else SCALE_FLOOR
+    return constants(layout) | {"MAXIMUM": layout.scheme.key.values.maximum, "FLOOR": floor}
 
 
 def store(
