@@ -17,6 +17,7 @@ QWEN3_8B: dict[str, Any] = {
     "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
     "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960, "rope_theta": 1000000.0,
     "rms_norm_eps": 1e-6, "hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": False,
+    "dtype": "bfloat16", "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
     "bos_token_id": 151643, "eos_token_id": 151645, "initializer_range": 0.02, "use_cache": True,
 }  # fmt: skip
 
