@@ -41,7 +41,8 @@ def specification(arm: str, args: argparse.Namespace, folder: Path) -> dict[str,
     """``ServerSpec`` of an arm ``BACKEND:SCHEME``; the scheme of another backend is its ``--kv-cache-dtype``."""
     backend, _, scheme = arm.partition(":")
     argv = [
-        "--load-format", "dummy", "--dtype", "bfloat16", "--attention-backend", backend, "--max-model-len", str(args.input + args.tokens + 64),
+        "--load-format", "dummy", "--dtype", "bfloat16", "--attention-backend", backend,
+        "--max-model-len", str(args.input + args.tokens + 64),
         "--max-num-seqs", str(args.requests), "--no-enable-prefix-caching",
         "--gpu-memory-utilization", str(args.memory), "--max-num-batched-tokens", str(args.batched),
         "--cudagraph-capture-sizes", *map(str, (1, 2, 4, 8, 16, 32)), "--seed", "0", *args.extra,

@@ -22,6 +22,7 @@ from adrbench.kernels.decode.kernel import (
     addresses,
     halves,
     high_nibbles,
+    loaded_values,
     low_nibbles,
     queries,
     side_by_side,
@@ -186,7 +187,7 @@ def decode_grouped_kernel(
         p_beta = p * beta[None, :]
         mass = mass * alpha[None, :] + p_beta
 
-        b_v = tl.load(v_ptr + p_v)  # [ROW, TILE]
+        b_v = loaded_values(v_ptr, p_v, ROW, BLOCK, PAGE, TILE)
         alphas = repeated(alpha, GP, H)
         betas = repeated(beta, GP, H)
         w, offsets = weights(p, p_beta, vs_ptr, p_s, m_t, 0, GP, PAGE, TILE, H)

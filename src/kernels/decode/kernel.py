@@ -110,6 +110,9 @@ def addresses(
     may be short. Otherwise tiles run through the sequence and lie in at most SPAN pages, whose numbers
     are loaded one by one: a gather of page numbers per token costs more than the keys. Tokens that do
     not exist get the address of one that does, in whole runs of 16, as the hints promise the compiler.
+
+    On pages of 16 a value row is half a memory sector, and neighbouring threads must hold neighbouring
+    rows: offsets of values are [pages, ROW, 16] there, one thread to a row.
     """
     o_t = tl.arange(0, TILE)
     o_d = tl.arange(0, ROW)
@@ -150,8 +153,27 @@ def addresses(
         p_k = base[:, None] + p_k
         p_v = (base[None, :] if BLOCK else base[:, None]) + p_v
     p_k = tl.multiple_of(tl.max_contiguous(p_k, (1, 16)), (1, 16))
-    p_v = tl.multiple_of(tl.max_contiguous(p_v, (1, 16)), (1, 16))
+    if PAGE == 16 and BLOCK > 0:
+        chunk = tl.arange(0, TILE // 16)
+        pages = tl.load(table_ptr + tl.minimum(tile * (TILE // 16) + chunk, (length - 1) // PAGE)).to(tl.int64)
+        p_v = (pages * page_stride + head * (PAGE * ROW))[:, None, None] + (o_d * 16)[None, :, None]
+        p_v = p_v + tl.arange(0, 16)[None, None, :]
+        p_v = tl.multiple_of(tl.max_contiguous(p_v, (1, 1, 16)), (1, 1, 16))
+    else:
+        p_v = tl.multiple_of(tl.max_contiguous(p_v, (1, 16)), (1, 16))
     return p_k, p_v, page.to(tl.int64) * scale_stride + head * PAGE + token, m_t
+
+
+@triton.jit
+def loaded_values(
+    v_ptr, p_v, ROW: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr
+):  # fmt: skip
+    """Values [ROW, TILE], or [TILE, ROW] for 16 bit, at the offsets of ``addresses``."""
+    b_v = tl.load(v_ptr + p_v)
+    if PAGE == 16 and BLOCK > 0:
+        return tl.reshape(tl.permute(b_v, (1, 0, 2)), (ROW, TILE))
+    else:
+        return b_v
 
 
 @triton.jit
@@ -200,7 +222,7 @@ def tile_step(
     else:
         mass = mass * alpha[None, :] + p * beta[None, :]
 
-    b_v = tl.load(v_ptr + p_v)  # [ROW, TILE], or [TILE, ROW] for 16 bit
+    b_v = loaded_values(v_ptr, p_v, ROW, BLOCK, PAGE, TILE)
     if RESIDUAL > 0:
         high, low = two_codes(p * MAXIMUM, RESIDUAL, CODE)
         b_p = side_by_side(high, low, TILE, GP)
