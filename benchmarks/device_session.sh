@@ -1,45 +1,55 @@
 #!/usr/bin/env bash
 # What a short visit to a GPU host measures, part by part; a part that fails or runs out of time does not stop the next.
 #
-#   PYTHON=python3 OUT=results/h200 MODEL=models/embedded benchmarks/device_session.sh grid bench served
+#   PYTHON=python3 RESULTS=results/h200 MODEL=models/embedded benchmarks/device_session.sh checks store bench served
 #
 # PYTHON has torch and Triton (with vLLM importable for `baselines`, `agreement`, `served`); PYTHONPATH may hold more.
+# Where OUT names a folder, everything found so far is packed into OUT/session.tgz after each part.
 set -u
 cd "$(dirname "$0")/.."
-: "${PYTHON:=python3}" "${OUT:=results/session}" "${MODEL:=models/embedded}" "${WORKERS:=14}"
+: "${PYTHON:=python3}" "${RESULTS:=results/session}" "${MODEL:=models/embedded}" "${WORKERS:=14}"
+export PYTHON RESULTS MODEL WORKERS
 export PYTHONPATH="$PWD/pythonpath${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 TRITON_DEFAULT_FP_FUSION=1
-mkdir -p "$OUT"
+mkdir -p "$RESULTS"
 
 part() { # part NAME SECONDS COMMAND...: run it with a limit, keep its log
   local name=$1 limit=$2 began=$SECONDS
   shift 2
   echo "=== $name (limit $limit s)"
-  timeout -k 15 "$limit" "$@" > "$OUT/$name.log" 2>&1
+  timeout -k 15 "$limit" "$@" > "$RESULTS/$name.log" 2>&1
   echo "=== $name: exit $? after $((SECONDS - began)) s"
-  tail -n "${LINES_OF_LOG:-40}" "$OUT/$name.log" | cut -c 1-400
+  tail -n "${LINES_OF_LOG:-40}" "$RESULTS/$name.log" | cut -c 1-400
+  if [ -n "${OUT:-}" ]; then # complete or not there: two parts may end together
+    tar -czf "$OUT/.$name.tgz" --exclude='*.safetensors' --exclude=tokenizer.json -C "$RESULTS" . 2> /dev/null
+    mv -f "$OUT/.$name.tgz" "$OUT/session.tgz"
+  fi
 }
 
 BENCH="$PYTHON benchmarks/decode_attention.py"
 for name in "$@"; do
   case $name in
     grid) # every kernel against fp32, one set on the current sources
-      part grid 240 "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" --junitxml="$OUT/kernels_grid.xml" tests/kernels/test_kernels_device.py ;;
-    bench) # our rows: all schemes, page sizes
-      part bench 150 $BENCH --batch 32 --length 16384 --baselines --output "$OUT/decode_ours.json"
-      part pages 120 $BENCH --batch 32 --length 16384 --baselines --pages 16 128 784 --schemes int8_per_token_head int4_per_token_head --output "$OUT/decode_pages.json" ;;
-    baselines) # what the ratios are against, in one run with ours
-      part baselines 200 $BENCH --batch 32 --length 16384 --output "$OUT/decode_main.json" ;;
-    sweep) # launch configurations of INT4: long pages, and groups
-      part sweep_int4 120 $BENCH --sweep --workers "$WORKERS" --heads d128 --schemes int4_per_token_head --pages 64 128 --cuts 128x4 128x8 256x4 256x8 --stages 3 4 6 --output "$OUT/sweep_int4.json"
-      part sweep_groups 150 $BENCH --sweep --workers "$WORKERS" --schemes int4_g32 --pages 64 --cuts 64x4 128x4 128x8 256x8 --stages 2 3 4 --output "$OUT/sweep_groups.json" ;;
-    store)
-      part store 120 "$PYTHON" benchmarks/store_kv.py --warps 2 4 8 --output "$OUT/store.json" ;;
+      part grid 240 "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" --junitxml="$RESULTS/kernels_grid.xml" tests/kernels/test_kernels_device.py ;;
     agreement) # real weights, teacher-forced; five servers at once, not timed
-      part agreement 300 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$OUT/agreement" --output "$OUT/agreement.json" ;;
+      part agreement 280 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$RESULTS/agreement" --output "$RESULTS/agreement.json" ;;
+    checks) # both of the above: neither is timed, so they run side by side
+      "$PWD/benchmarks/device_session.sh" agreement &
+      WORKERS=9 "$PWD/benchmarks/device_session.sh" grid
+      wait ;;
+    bench) # our rows: all schemes, page sizes
+      part bench 150 $BENCH --batch 32 --length 16384 --baselines --output "$RESULTS/decode_ours.json"
+      part pages 120 $BENCH --batch 32 --length 16384 --baselines --pages 16 128 784 --schemes int8_per_token_head int4_per_token_head --output "$RESULTS/decode_pages.json" ;;
+    baselines) # what the ratios are against, in one run with ours
+      part baselines 200 $BENCH --batch 32 --length 16384 --output "$RESULTS/decode_main.json" ;;
+    sweep) # launch configurations of INT4: long pages, and groups
+      part sweep_int4 120 $BENCH --sweep --workers "$WORKERS" --heads d128 --schemes int4_per_token_head --pages 64 128 --cuts 128x4 128x8 256x4 256x8 --stages 3 4 6 --output "$RESULTS/sweep_int4.json"
+      part sweep_groups 150 $BENCH --sweep --workers "$WORKERS" --schemes int4_g32 --pages 64 --cuts 64x4 128x4 128x8 256x8 --stages 2 3 4 --output "$RESULTS/sweep_groups.json" ;;
+    store)
+      part store 120 "$PYTHON" benchmarks/store_kv.py --warps 2 4 8 --output "$RESULTS/store.json" ;;
     served) # Qwen3-8B shape, 32 requests of 16k
-      part served "${SERVED_SECONDS:-560}" "$PYTHON" benchmarks/served_decode.py --budget "${SERVED_SECONDS:-560}" --work "$OUT/served" --output "$OUT/served_decode.json" ${SERVED_ARGS:-} ;;
+      part served "${SERVED_SECONDS:-560}" "$PYTHON" benchmarks/served_decode.py --budget "${SERVED_SECONDS:-560}" --work "$RESULTS/served" --output "$RESULTS/served_decode.json" ${SERVED_ARGS:-} ;;
     hybrid) # Qwen3.5-27B shape, 10 requests of 32k
-      part hybrid "${HYBRID_SECONDS:-560}" "$PYTHON" benchmarks/served_decode.py --shape qwen3.5-27b --requests 10 --input 32768 --arms FLASH_ATTN:auto CUSTOM:int8_per_token_head TRITON_ATTN:auto --ready 420 --arm-seconds 320 --budget "${HYBRID_SECONDS:-560}" --work "$OUT/hybrid" --output "$OUT/served_hybrid.json" --extra --language-model-only --gdn-prefill-backend triton ;;
+      part hybrid "${HYBRID_SECONDS:-560}" "$PYTHON" benchmarks/served_decode.py --shape qwen3.5-27b --requests 10 --input 32768 --arms FLASH_ATTN:auto CUSTOM:int8_per_token_head TRITON_ATTN:auto --ready 420 --arm-seconds 320 --budget "${HYBRID_SECONDS:-560}" --work "$RESULTS/hybrid" --output "$RESULTS/served_hybrid.json" --extra --language-model-only --gdn-prefill-backend triton ;;
     *) echo "unknown part $name" ; exit 2 ;;
   esac
 done

@@ -131,7 +131,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=1024, help="tokens of a passage")
     parser.add_argument("--passages", type=int, default=8)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--ready", type=float, default=280.0)
+    parser.add_argument("--ready", type=float, default=220.0)
     parser.add_argument("--at-once", type=int, default=5, help="servers that run together")
     parser.add_argument("--device", default="nvidia")
     parser.add_argument("--env", type=json.loads, default={}, help="JSON: further environment of the servers")
