@@ -75,6 +75,9 @@ NO_MATRIX_UNIT = {
 
 def limits(variant: Variant, target: str) -> Limits:
     """Limits of one variant on one target."""
+    if variant.scheme == "int4_g32":
+        # 5 bits a value: memory allows 4.4 to 4.8, and a weight per token and group costs more than that on AMD.
+        return Limits(6.0 if target.startswith("sm") else 7.0, 255 if target.startswith("sm") else 512)
     bits = 4 if variant.scheme.startswith("int4") else 16 if variant.scheme == "bf16" else 8
     budget = {4: 3.85, 8: 7.0, 16: 14.0}[bits]
     registers = 255 if target.startswith("sm") else 512
