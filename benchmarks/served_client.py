@@ -26,7 +26,9 @@ class Stream(threading.Thread):
         connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=self.timeout_s)
         headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         try:
-            body = json.dumps(self.body | {"stream": True})
+            # One event may carry several tokens, when they were ready together: the running count tells.
+            options = {"include_usage": True, "continuous_usage_stats": True}
+            body = json.dumps(self.body | {"stream": True, "stream_options": options})
             self.sent = time.perf_counter()
             connection.request("POST", where.path, body, headers)
             answer = connection.getresponse()
@@ -35,8 +37,10 @@ class Stream(threading.Thread):
                 return
             while line := answer.readline():
                 if line.startswith(b"data: {"):
-                    self.times.append(time.perf_counter())
-                    if b'"error"' in line[:20]:
+                    now, event = time.perf_counter(), json.loads(line[6:])
+                    tokens = (event.get("usage") or {}).get("completion_tokens", 0)
+                    self.times += [now] * (tokens - len(self.times))
+                    if "error" in event:
                         self.error = line.decode(errors="replace")[:400]
         except OSError as problem:
             self.error = f"{type(problem).__name__}: {problem}"
