@@ -126,9 +126,9 @@ def bound_section(
     steps = sum(row["steps"] for row in prefill_rows)
     stretch = median_interval([prefill_stretch_s(w) for w in taken.unprofiled])
     beside = sum(tokens_decoded_beside_prefill(w) for w in taken.unprofiled) / len(taken.unprofiled)
-    flops = prefill_flops(shape, [load.input_tokens] * load.requests)
+    flops = prefill_flops(shape, load.prompt_lengths)
     flops += beside * decode_flops(shape, [load.input_tokens])
-    moved = steps * weight_bytes(shape) + load.requests * load.input_tokens * decode["kv_bytes_per_token"]
+    moved = steps * weight_bytes(shape) + sum(load.prompt_lengths) * decode["kv_bytes_per_token"]
     result["prefill"] = _bound(inputs, _merge(prefill_rows), 1, stretch, flops / ranks, moved / ranks)
     contexts = [decode["context_tokens"]] * load.requests
     row, flops = phases.get("decode"), decode_flops(shape, contexts) / ranks

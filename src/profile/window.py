@@ -3,6 +3,10 @@
 All requests start together with prompts of equal length and the same number of output tokens, streamed,
 so that after the last prefill every engine step decodes the whole batch. The time between tokens in
 that stretch is the decode step time: it is measured without the profiler, which slows steps down.
+
+A short opener goes ahead and generates one token: while the engine runs it, the others arrive, so that
+the scheduler finds them all at once. Without it the first of them is prefilled alone or with some of the
+rest, as the race goes, and the share of prefill and mixed steps changes from window to window.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ from adrbench.job import JobError
 # Steps averaged into one sample: single steps of a shared host scatter, a window has few of them.
 STEPS_PER_BLOCK = 8
 LOWEST_TOKEN, TOKENS = 1000, 30_000
+# The opener's prompt as a part of the others' length: long enough for them to arrive while it runs.
+OPENER_PART, SHORTEST_OPENER = 4, 16
+OPENER_LEAD_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,16 @@ class Workload:
     input_tokens: int
     output_tokens: int
     timeout_s: float = 300.0
+
+    @property
+    def opener_tokens(self) -> int:
+        """Prompt length of the short request that goes ahead."""
+        return max(SHORTEST_OPENER, self.input_tokens // OPENER_PART)
+
+    @property
+    def prompt_lengths(self) -> list[int]:
+        """Prompt lengths of all requests of a window, the opener first."""
+        return [self.opener_tokens, *[self.input_tokens] * self.requests]
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any]) -> Workload:
@@ -74,18 +91,25 @@ class Stream:
 
 @dataclass(frozen=True)
 class Window:
-    """All streams of one window, and its wall time."""
+    """All streams of one window but the opener's, its wall time, and when the opener was sent."""
 
     streams: tuple[Stream, ...]
     wall_s: float
+    opened_s: float | None = None
+
+    @property
+    def start_s(self) -> float:
+        """When the first request was sent, the opener included."""
+        first = min(stream.sent_s for stream in self.streams)
+        return first if self.opened_s is None else min(first, self.opened_s)
 
 
 def prompts(workload: Workload, seed: int, vocabulary: int) -> list[list[int]]:
-    """Random token ids, new for each ``seed``: no window can hit another one's prefix cache."""
+    """Random token ids, the opener's first, new for each ``seed``: no window can hit another one's prefix cache."""
     choose = random.Random(seed)
     low = min(LOWEST_TOKEN, vocabulary // 2)
     high = min(low + TOKENS, vocabulary) - 1
-    return [[choose.randint(low, high) for _ in range(workload.input_tokens)] for _ in range(workload.requests)]
+    return [[choose.randint(low, high) for _ in range(length)] for length in workload.prompt_lengths]
 
 
 def _read_events(answer: http.client.HTTPResponse, stream: Stream) -> None:
@@ -102,19 +126,19 @@ def _read_events(answer: http.client.HTTPResponse, stream: Stream) -> None:
             stream.prompt_tokens, stream.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
 
 
-def _send(server: Any, prompt: Sequence[int], workload: Workload, stream: Stream) -> None:
+def _send(server: Any, prompt: Sequence[int], output_tokens: int, timeout_s: float, stream: Stream) -> None:
     address = urlsplit(server.base_url)
     body = {
         "model": server.model,
         "prompt": list(prompt),
-        "max_tokens": workload.output_tokens,
+        "max_tokens": output_tokens,
         "temperature": 0,
         "ignore_eos": True,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
     headers = {"Authorization": f"Bearer {server.api_key}", "Content-Type": "application/json"}
-    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=workload.timeout_s)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=timeout_s)
     try:
         stream.sent_s = time.perf_counter()
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
@@ -128,33 +152,42 @@ def _send(server: Any, prompt: Sequence[int], workload: Workload, stream: Stream
         connection.close()
 
 
+def _start(
+    server: Any, prompt: Sequence[int], output_tokens: int, workload: Workload
+) -> tuple[threading.Thread, Stream]:
+    """A request under way in a thread of its own, and the stream that it fills."""
+    stream = Stream()
+    arguments = (server, prompt, output_tokens, workload.timeout_s, stream)
+    thread = threading.Thread(target=_send, args=arguments, daemon=True)
+    thread.start()
+    return thread, stream
+
+
 def run_window(server: Any, workload: Workload, seed: int, vocabulary: int) -> Window:
-    """Send all requests at once and wait for them.
+    """Send the opener, then all requests at once, and wait for them.
 
     Raises:
         JobError: ``window-incomplete`` when a request failed or its lengths are not those asked for.
     """
-    texts = prompts(workload, seed, vocabulary)
-    streams = [Stream() for _ in texts]
-    threads = [
-        threading.Thread(target=_send, args=(server, text, workload, stream), daemon=True)
-        for text, stream in zip(texts, streams, strict=True)
-    ]
+    opening, *texts = prompts(workload, seed, vocabulary)
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    opener = _start(server, opening, 1, workload)
+    time.sleep(OPENER_LEAD_S)
+    others = [_start(server, text, workload.output_tokens, workload) for text in texts]
+    for thread, _ in (opener, *others):
         thread.join(workload.timeout_s)
     wall_s = time.perf_counter() - began
-    for number, stream in enumerate(streams):
-        reached = (stream.prompt_tokens, stream.output_tokens)
-        if stream.error or reached != (workload.input_tokens, workload.output_tokens):
-            raise JobError(
-                "window-incomplete",
-                f"request {number + 1} of {len(streams)}: {stream.error or f'prompt and output tokens {reached}'}, "
-                f"asked for ({workload.input_tokens}, {workload.output_tokens})",
-            )
-    return Window(tuple(streams), wall_s)
+    _check("the opener", opener[1], (workload.opener_tokens, 1))
+    for number, (_, stream) in enumerate(others, 1):
+        _check(f"request {number} of {len(others)}", stream, (workload.input_tokens, workload.output_tokens))
+    return Window(tuple(stream for _, stream in others), wall_s, opener[1].sent_s)
+
+
+def _check(name: str, stream: Stream, asked: tuple[int, int]) -> None:
+    reached = (stream.prompt_tokens, stream.output_tokens)
+    if stream.error or reached != asked:
+        told = stream.error or f"prompt and output tokens {reached}"
+        raise JobError("window-incomplete", f"{name}: {told}, asked for {asked}")
 
 
 def decode_stretch(window: Window) -> tuple[float, float]:
@@ -196,7 +229,13 @@ def decode_context_tokens(window: Window, workload: Workload) -> float:
 
 def prefill_stretch_s(window: Window) -> float:
     """Seconds from the first request sent to the last first token: all prefill, and whatever ran beside it."""
-    return decode_stretch(window)[0] - min(stream.sent_s for stream in window.streams)
+    return decode_stretch(window)[0] - window.start_s
+
+
+def prefill_share(window: Window) -> float:
+    """Share of a window, from the first request sent to the last token, in which something prefilled."""
+    last = max(stream.token_s[-1] for stream in window.streams)
+    return prefill_stretch_s(window) / (last - window.start_s)
 
 
 def tokens_decoded_beside_prefill(window: Window) -> int:

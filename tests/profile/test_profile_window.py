@@ -19,6 +19,7 @@ from adrbench.profile.window import (
     Workload,
     decode_context_tokens,
     decode_steps,
+    prefill_share,
     prompts,
     run_window,
 )
@@ -37,12 +38,15 @@ def mock_server(fault=""):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             bodies.append((self.headers["Authorization"], body))
-            if fault == "http":
+            if fault == "opener" and body["max_tokens"] == 1:
+                self.send_error(500, "engine dead")
+                return
+            if fault == "http" and body["max_tokens"] > 1:
                 self.send_error(500, "engine dead")
                 return
             self.send_response(200)
             self.end_headers()
-            count = body["max_tokens"] - (fault == "short")
+            count = body["max_tokens"] - (fault == "short" and body["max_tokens"] > 1)
             for number in range(count):
                 time.sleep(0.002)
                 if fault == "error" and number == 3:
@@ -73,8 +77,11 @@ def test_window_sends_what_was_asked_and_keeps_token_times():
         window = run_window(server, LOAD, seed=1, vocabulary=100)
     assert [len(s.token_s) for s in window.streams] == [20, 20]
     assert {key for key, _ in bodies} == {"Bearer secret"}
-    assert all(len(b["prompt"]) == 5 and b["max_tokens"] == 20 and b["ignore_eos"] for _, b in bodies)
+    assert bodies[0][1]["max_tokens"] == 1, "the opener goes ahead"
+    assert [len(b["prompt"]) for _, b in bodies] == LOAD.prompt_lengths == [16, 5, 5]
+    assert all(b["max_tokens"] == 20 and b["ignore_eos"] for _, b in bodies[1:])
     assert 0.04 < window.wall_s < 5
+    assert window.start_s < min(stream.sent_s for stream in window.streams), "the opener's time counts as prefill"
     assert all(0.001 < step < 0.2 for step in decode_steps(window))
 
 
@@ -83,6 +90,16 @@ def test_incomplete_window_is_refused(fault):
     with mock_server(fault) as (server, _), pytest.raises(JobError, match="request 1 of 2") as caught:
         run_window(server, LOAD, seed=1, vocabulary=100)
     assert caught.value.reason == "window-incomplete"
+
+
+def test_a_failed_opener_is_refused():
+    with mock_server("opener") as (server, _), pytest.raises(JobError, match="the opener: .*500"):
+        run_window(server, LOAD, seed=1, vocabulary=100)
+
+
+def test_share_of_prefill_is_up_to_the_last_first_token():
+    window = Window(streams(1.0, 3.0, steps=8, step_s=0.5), 7.0, opened_s=-1.0)
+    assert prefill_share(window) == pytest.approx((3.0 - -1.0) / (6.5 - -1.0))
 
 
 def test_absent_server_is_refused():
