@@ -1,7 +1,7 @@
 """Derived checks: sizes and shares computed from a model's config.json, never typed.
 
 Models are folders below ``config/claims/data``; the arithmetic is ``adrbench.profile.model_bytes``
-and ``hybrid`` here. GB are 10^9 bytes, GiB 2^30.
+and ``model_pool`` beside it. GB are 10^9 bytes, GiB 2^30.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from adrbench.claims import cited, extra_parts, hybrid
+from adrbench.claims import cited, extra_parts
 from adrbench.claims.registry import Context, Finding, Unverifiable, check
 from adrbench.kernels.formats import scheme as named_scheme
-from adrbench.profile import model_bytes
+from adrbench.profile import model_bytes, model_pool
 from adrbench.profile.model_shape import ModelConfigError, Shape, load_shape
 
 GB, GIB = 1e9, float(1 << 30)
@@ -149,7 +149,7 @@ def linear_state(context: Context, model: str, state_bytes_per_value: int = 4) -
     if shape.linear_attention is None:
         raise Unverifiable(f"{model} has no linear-attention layers")
     kv = model_bytes.kv_format("auto", shape.weight_bytes_per_value)
-    pool = hybrid.pool(shape, kv, state_bytes_per_value=state_bytes_per_value)
+    pool = model_pool.pool(shape, kv, state_bytes_per_value=state_bytes_per_value)
     layers = shape.linear_attention.layers
     total = pool.state_bytes * layers
     values = {"layer_bytes": pool.state_bytes, "sequence_bytes": total, "sequence_mb": total / 1e6}
@@ -176,9 +176,11 @@ def hybrid_pool(
     shape = _shape(context, model)
     per_value = shape.weight_bytes_per_value
 
-    def build(dtype: str) -> hybrid.Pool:
+    def build(dtype: str) -> model_pool.Pool:
         kv = model_bytes.kv_format(dtype, per_value)
-        return hybrid.pool(shape, kv, state_bytes_per_value=state_bytes_per_value, asked_block_size=asked_block_size)
+        return model_pool.pool(
+            shape, kv, state_bytes_per_value=state_bytes_per_value, asked_block_size=asked_block_size
+        )
 
     pool, baseline = build(kv_dtype), build("auto")
     ratio = pool.bytes(tokens) / baseline.bytes(tokens)
@@ -205,7 +207,7 @@ def hybrid_pool(
 def pool_log(context: Context, model: str, pool_tokens: int, max_model_len: int, kv_dtype: str = "auto") -> Finding:
     """Does a logged pool size follow from the pool model, and which concurrency must the log then show?"""
     shape = _shape(context, model)
-    pool = hybrid.pool(shape, model_bytes.kv_format(kv_dtype, shape.weight_bytes_per_value))
+    pool = model_pool.pool(shape, model_bytes.kv_format(kv_dtype, shape.weight_bytes_per_value))
     blocks, request = pool.largest_pool(pool_tokens), pool.blocks(max_model_len)
     values: dict[str, Any] = {
         "block_size": pool.block_size,

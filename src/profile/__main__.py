@@ -16,9 +16,11 @@ from typing import Any
 from adrbench.evidence import Evidence, EvidenceError, digest_raw, now, raw_folder, read, write
 from adrbench.job import JobError, run, say
 from adrbench.profile.bound import levers
+from adrbench.profile.checks import model_checks, pool_section
 from adrbench.profile.model_bytes import check_weights, kv_format
 from adrbench.profile.model_shape import ModelConfigError, load_shape
 from adrbench.profile.phases import Split, between_steps_s, phase_table, read_phases
+from adrbench.profile.prediction import shape_as_dict
 from adrbench.profile.sections import (
     Inputs,
     Run,
@@ -28,7 +30,7 @@ from adrbench.profile.sections import (
     counter_section,
     decode_section,
     overhead_section,
-    pool_section,
+    window_shares,
 )
 from adrbench.profile.trace import TraceError, TraceReader, is_complete
 from adrbench.profile.verdict import g06
@@ -198,7 +200,15 @@ def work(spec: dict[str, Any], output: Path) -> None:
         "overhead": overhead_section(taken),
         "counters": counter_section(split.steps, taken.counted),
         "weights": inputs.weights,
-        "pool": pool_section(taken.resolved.get("kv_pool_tokens"), decode["kv_bytes_per_token"], given_bytes),
+        "pool": pool_section(
+            inputs.shape,
+            kv_format(kv_dtype, inputs.shape.weight_bytes_per_value),
+            taken.resolved.get("kv_pool_tokens"),
+            given_bytes,
+            len(taken.traces),
+        ),
+        "model": shape_as_dict(inputs.shape),
+        "window_shares": window_shares(taken),
         "trace": {
             "events": reader.events,
             "raw_bytes": reader.raw_bytes,
@@ -207,8 +217,10 @@ def work(spec: dict[str, Any], output: Path) -> None:
             "other_worker_steps": split.other_worker_steps,
         },
     }
+    measured["checks"] = model_checks(measured, taken.resolved.get("block_size"))
     evidence = Evidence(
         stage="profile",
+        tier=spec.get("tier"),
         platform=spec["platform"],
         arm=spec.get("arm", {}).get("name"),
         asked=spec,

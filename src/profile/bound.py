@@ -51,52 +51,70 @@ def host_share_device(busy_share: float, launch: Interval) -> Interval:
 
 
 def verdict(shares: dict[str, Interval]) -> dict[str, Any]:
-    """The limit that explains a phase's time: its name, ``none`` or ``undecided``, and the rule that said so."""
+    """The limit that explains a phase's time: its name, ``none`` or ``undecided``, and the rule that said so.
+
+    ``decided_by`` names the rule: ``alone`` (one limit's whole interval is decisive), ``straddles`` (its
+    interval holds the threshold) or ``nothing``; ``leading`` are the limits it rests on, the largest first.
+    """
     ranked = sorted(shares, key=lambda name: -shares[name]["median"])
     decided = [name for name in ranked if shares[name]["low"] >= DECISIVE]
     possible = [name for name in ranked if shares[name]["high"] >= DECISIVE]
     told = ", ".join(f"{n} {shares[n]['median']:.0%} [{shares[n]['low']:.0%}, {shares[n]['high']:.0%}]" for n in ranked)
     if decided:
-        return {"bound": decided[0], "rule": f"{decided[0]} alone takes at least {DECISIVE:.0%} of the time: {told}"}
-    if possible:
-        return {"bound": "undecided", "rule": f"{possible[0]} may take {DECISIVE:.0%} of the time or less: {told}"}
-    return {"bound": "none", "rule": f"no limit takes {DECISIVE:.0%} of the time by itself: {told}"}
+        bound, rule, leading = decided[0], "alone", decided
+        text = f"{bound} alone takes at least {DECISIVE:.0%} of the time"
+    elif possible:
+        bound, rule, leading = "undecided", "straddles", possible
+        text = f"{possible[0]} may take {DECISIVE:.0%} of the time or less"
+    else:
+        bound, rule, leading = "none", "nothing", ranked
+        text = f"no limit takes {DECISIVE:.0%} of the time by itself"
+    return {
+        "bound": bound,
+        "decided_by": rule,
+        "leading": leading,
+        "threshold": DECISIVE,
+        "rule": f"{text}: {told}" if told else text,
+    }
+
+
+NOTHING = interval(0.0, 0.0, 0.0)
+
+
+def _expected(saved: float, traffic: Interval) -> Interval:
+    """Time saved by moving ``saved`` fewer bytes, as a share: as far as the step's time is traffic."""
+    return interval(*(min(1.0, traffic[key]) * saved for key in ("low", "median", "high")))
 
 
 def levers(decode: dict[str, Any], shares: dict[str, Interval], block_size: int | None) -> list[dict[str, Any]]:
-    """What could speed decode up, each with the most it can save of a step's time by the bytes model.
+    """What could speed decode up, by how much at most and as an estimate, and what forbids it.
 
-    A saving of bytes saves at most that share of time, and only as far as time follows bytes.
+    ``saves_at_most`` is the share of a step's time saved if time followed the bytes (or, for compiling, if
+    all launching and host time fell away); ``saves`` is the estimate with its interval: the same saving as
+    far as the step's time is memory traffic at the measured ceiling.
     """
-    parts, total = decode["bytes_by_part"], decode["bytes_per_step"]
-    overhead = min(1.0, shares["launch"]["high"] + shares["host"]["high"])
+    parts, total, traffic = decode["bytes_by_part"], decode["bytes_per_step"], decode["utilisation"]
+    ends = {
+        key: min(1.0, sum(shares.get(name, NOTHING)[key] for name in ("launch", "host")))
+        for key in ("low", "median", "high")
+    }
     twice = (parts["weights"] + 2 * (total - parts["weights"])) / 2 / total
-    found = [
-        ("kv_8bit", parts["kv_read"] / 2 / total, "KV bytes halve"),
-        ("weights_8bit", parts["weights"] / 2 / total, "weight bytes halve; policy contest forbids it (persistent)"),
-        ("compile_or_graphs", overhead, "launch and host time fall away"),
-        ("double_batch", 1 - twice, "weights are read once for twice the tokens: time per token"),
+    by_bytes = [
+        ("kv_8bit", parts["kv_read"] / 2 / total, "KV bytes halve", None),
+        ("weights_8bit", parts["weights"] / 2 / total, "weight bytes halve", "C03"),
+        ("double_batch", 1 - twice, "weights are read once for twice the tokens: time per token", None),
     ]
-    result = [{"lever": name, "saves_at_most": saved, "because": why} for name, saved, why in found]
+    result = [_lever(name, saved, _expected(saved, traffic), why, rule) for name, saved, why, rule in by_bytes]
+    result.insert(2, _lever("compile_or_graphs", ends["high"], interval(**ends), "launch and host time fall away"))
     if block_size:
         tokens = decode["context_tokens"]
         waste = 1 - tokens / (math.ceil(tokens / block_size) * block_size)
         why = f"no bytes of a step; frees the unused {waste:.1%} of each sequence's last block of {block_size} tokens"
-        result.append({"lever": "block_size", "saves_at_most": 0.0, "because": why})
+        result.append(_lever("block_size", 0.0, NOTHING, why) | {"pool_waste": waste, "block_size": block_size})
     return result
 
 
-def predicted_against_measured(base: dict[str, Any], arm: dict[str, Any]) -> dict[str, Any]:
-    """An arm's decode step against the baseline's: ratio of bytes (predicted) and of step time (measured).
-
-    ``agrees``: the measured interval reaches the predicted ratio. The prediction is the least possible
-    ratio, for a step whose time is all bandwidth.
-    """
-    mine, theirs = arm["step_seconds"], base["step_seconds"]
-    measured = interval(mine["low"] / theirs["high"], mine["median"] / theirs["median"], mine["high"] / theirs["low"])
-    predicted = arm["bytes_per_step"] / base["bytes_per_step"]
-    return {
-        "predicted_ratio": predicted,
-        "measured_ratio": measured,
-        "agrees": measured["low"] <= predicted <= measured["high"],
-    }
+def _lever(name: str, most: float, saves: Interval, because: str, forbidden_by: str | None = None) -> dict[str, Any]:
+    """One lever. ``forbidden_by`` is the constraint of policy ``contest`` that rules it out (C03: no persistent
+    quantisation of weights)."""
+    return {"lever": name, "saves_at_most": most, "saves": saves, "because": because, "forbidden_by": forbidden_by}

@@ -8,6 +8,7 @@ from typing import Any
 
 from adrbench.evidence import Evidence
 from adrbench.profile.bound import Interval, host_share_cpu, host_share_device, interval, time_share, verdict
+from adrbench.profile.checks import DISAGREEMENT, flags
 from adrbench.profile.model_bytes import decode_step_bytes, kv_bytes_per_token, kv_format, weight_bytes
 from adrbench.profile.model_flops import decode_flops, prefill_flops
 from adrbench.profile.model_shape import Shape
@@ -21,14 +22,11 @@ from adrbench.profile.window import (
     Workload,
     decode_context_tokens,
     decode_steps,
+    prefill_share,
     prefill_stretch_s,
     tokens_decoded_beside_prefill,
 )
 
-# Trace and counters of one window that differ by more than this are flagged.
-DISAGREEMENT = 0.10
-# The bytes model must describe what is on disk and in the pool this well, or it is flagged.
-MODEL_TOLERANCE = 0.03
 # CPU time taken by others beyond this share is flagged: it stretches steps and starves the client.
 BUSY_HOST = 0.25
 
@@ -173,6 +171,20 @@ def _bound(
     }
 
 
+def window_shares(taken: Run) -> dict[str, Interval]:
+    """Share of a window that is prefill (mixed steps included) and decode, seen by the client, without the profiler.
+
+    The profiler lengthens steps of many operations more than others, so shares of a trace lean to decode;
+    these do not.
+    """
+    prefill = median_interval([prefill_share(w) for w in taken.unprofiled])
+    ends = {key: prefill[key] for key in ("low", "median", "high")}
+    return {
+        "prefill": interval(**ends),
+        "decode": interval(1 - ends["high"], 1 - ends["median"], 1 - ends["low"]),
+    }
+
+
 def counter_section(steps: list[Step], counted: dict[str, float]) -> dict[str, Any]:
     """The trace's request-seconds beside vLLM's counters of the same window, flagged beyond 10 %."""
     result = {}
@@ -197,17 +209,6 @@ def overhead_section(taken: Run) -> dict[str, Any]:
         "ratio": taken.profiled.wall_s / plain,
         "decode_step_ratio": steps[-1] / median_interval(steps[:-1])["median"],
         "windows_s": [w.wall_s for w in taken.unprofiled],
-    }
-
-
-def pool_section(tokens: int | None, bytes_per_token: float, given_bytes: float | None) -> dict[str, Any]:
-    """The KV pool's tokens times the model's bytes per token, against the memory vLLM gave the pool."""
-    computed = tokens * bytes_per_token if tokens else None
-    return {
-        "tokens": tokens,
-        "computed_bytes": computed,
-        "given_bytes": given_bytes,
-        "ratio": computed / given_bytes if computed and given_bytes else None,
     }
 
 
@@ -239,14 +240,7 @@ def collect_notes(measured: dict[str, Any], ceiling: Evidence, busy_before: floa
             f"one decode step reads {step_mb:.0f} MB and the last-level cache holds {cache_mb:.0f} MB: part of the "
             "weights may stay in cache, so the utilisation of memory is an upper bound; see ceiling_at_working_set"
         )
-    for what, of in (("weights", "those on disk"), ("pool", "the memory given to it")):
-        ratio = measured[what]["ratio"]
-        if ratio is not None and abs(ratio - 1) > MODEL_TOLERANCE:
-            notes.append(f"the bytes model's {what} is {ratio:.3f} of {of}: not within {MODEL_TOLERANCE:.0%}")
-    for phase, row in measured["counters"].items():
-        if row["disagrees"]:
-            took = f"trace {row['trace_s']:.2f} s against counter {row['counter_s']:.2f} s"
-            notes.append(f"{phase}: {took} differ by over {DISAGREEMENT:.0%}")
+    notes += flags(measured["checks"])
     if trace["ranks"] > 1 or trace["other_worker_steps"]:
         notes.append(
             f"several ranks were traced ({trace['ranks']} files; {trace['other_worker_steps']} steps of further ranks "

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adrbench.claims import hybrid
 from adrbench.claims.registry import CHECKS, Context
 from adrbench.claims.schema import Claim, ClaimError
 from adrbench.claims.verdict import judge_claim
+from adrbench.profile import model_pool
 from adrbench.profile.model_bytes import kv_format
 from adrbench.profile.model_shape import ModelConfigError, load_shape
 
@@ -27,7 +27,7 @@ def values(name: str, **arguments: Any) -> dict[str, Any]:
     [("auto", 4, 784, 45), ("fp8", 4, 1568, 24), ("auto", 2, 400, 85), ("fp8", 2, 800, 44)],
 )
 def test_block_size_and_blocks_of_a_32k_request(kv: str, state: int, block_size: int, blocks: int) -> None:
-    pool = hybrid.pool(load_shape(QWEN), kv_format(kv, 2), state_bytes_per_value=state)
+    pool = model_pool.pool(load_shape(QWEN), kv_format(kv, 2), state_bytes_per_value=state)
     assert (pool.block_size, pool.blocks(32768), pool.linear_groups) == (block_size, blocks, 3)
     assert pool.page_bytes >= pool.state_bytes
     assert (pool.block_size - 16) * pool.page_bytes // pool.block_size < pool.state_bytes, "the smallest that fits"
@@ -35,17 +35,17 @@ def test_block_size_and_blocks_of_a_32k_request(kv: str, state: int, block_size:
 
 @pytest.mark.parametrize(("asked", "taken"), [(16, 784), (64, 784), (784, 784), (1024, 1024)])
 def test_an_asked_block_size_counts_only_upwards(asked: int, taken: int) -> None:
-    assert hybrid.pool(load_shape(QWEN), kv_format("auto", 2), asked_block_size=asked).block_size == taken
+    assert model_pool.pool(load_shape(QWEN), kv_format("auto", 2), asked_block_size=asked).block_size == taken
 
 
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 4), (784, 4), (785, 5), (32768, 45)])
 def test_requests_are_rounded_up_to_blocks(tokens: int, blocks: int) -> None:
-    assert hybrid.pool(load_shape(QWEN), kv_format("auto", 2)).blocks(tokens) == blocks
+    assert model_pool.pool(load_shape(QWEN), kv_format("auto", 2)).blocks(tokens) == blocks
 
 
 @pytest.mark.parametrize(("attention", "linear", "size"), [(16, 48, 16), (10, 12, 12), (10, 13, 10), (12, 12, 12)])
 def test_layers_per_group(attention: int, linear: int, size: int) -> None:
-    assert hybrid.group_size(attention, linear) == size
+    assert model_pool.group_size(attention, linear) == size
 
 
 def test_the_published_log_follows_and_another_one_does_not() -> None:
@@ -129,4 +129,4 @@ def test_a_model_without_linear_layers_has_no_hybrid_pool(tmp_path: Path) -> Non
     config |= {"intermediate_size": 128, "vocab_size": 100, "torch_dtype": "bfloat16"}  # type: ignore[dict-item]
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ModelConfigError, match="has no linear-attention layers"):
-        hybrid.pool(load_shape(tmp_path), kv_format("auto", 2))
+        model_pool.pool(load_shape(tmp_path), kv_format("auto", 2))

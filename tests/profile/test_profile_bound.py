@@ -8,7 +8,6 @@ from adrbench.profile.bound import (
     host_share_device,
     interval,
     levers,
-    predicted_against_measured,
     time_share,
     verdict,
 )
@@ -111,6 +110,7 @@ DECODE = {
     "bytes_per_step": 1000.0,
     "context_tokens": 100,
     "step_seconds": {"median": 10.0, "low": 9.0, "high": 11.0},
+    "utilisation": {"median": 0.5, "low": 0.4, "high": 1.2},
 }
 
 
@@ -118,17 +118,28 @@ def test_levers_state_the_most_they_can_save():
     found = {row["lever"]: row for row in levers(DECODE, {"launch": certain(0.1), "host": interval(0, 0.1, 0.2)}, 64)}
     assert found["kv_8bit"]["saves_at_most"] == pytest.approx(0.09)
     assert found["weights_8bit"]["saves_at_most"] == pytest.approx(0.40)
-    assert "forbids" in found["weights_8bit"]["because"]
+    assert [name for name, row in found.items() if row["forbidden_by"]] == ["weights_8bit"]
+    assert found["weights_8bit"]["forbidden_by"] == "C03"
     assert found["compile_or_graphs"]["saves_at_most"] == pytest.approx(0.3)
     assert found["double_batch"]["saves_at_most"] == pytest.approx(0.4)
     assert "21.9%" in found["block_size"]["because"]
+    assert found["block_size"]["pool_waste"] == pytest.approx(1 - 100 / 128)
 
 
-@pytest.mark.parametrize(("median", "agrees"), [(9.2, True), (10.0, False)])
-def test_predicted_against_measured(median, agrees):
-    arm = {"bytes_per_step": 910.0, "step_seconds": {"median": median, "low": median, "high": median}}
-    base = {**DECODE, "step_seconds": {"median": 10.0, "low": 9.8, "high": 10.2}}
-    result = predicted_against_measured(base, arm)
-    assert result["predicted_ratio"] == pytest.approx(0.91)
-    assert result["measured_ratio"]["median"] == pytest.approx(median / 10)
-    assert result["agrees"] is agrees
+def test_a_lever_on_bytes_is_expected_to_save_only_the_traffics_part_of_the_time():
+    found = {row["lever"]: row for row in levers(DECODE, {}, None)}
+    assert found["kv_8bit"]["saves"] == pytest.approx({"low": 0.4 * 0.09, "median": 0.5 * 0.09, "high": 0.09})
+    assert found["compile_or_graphs"]["saves"] == {"low": 0, "median": 0, "high": 0}, "no phase row: nothing known"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rule", "leading"),
+    [
+        (0.7, 0.9, "alone", ["compute"]),
+        (0.5, 0.9, "straddles", ["compute"]),
+        (0.1, 0.2, "nothing", ["compute", "host"]),
+    ],
+)
+def test_a_verdict_names_its_rule_and_what_it_rests_on(low, high, rule, leading):
+    found = verdict({"compute": interval(low, (low + high) / 2, high), "host": certain(0.05)})
+    assert (found["decided_by"], found["leading"]) == (rule, leading)

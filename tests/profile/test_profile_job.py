@@ -12,6 +12,7 @@ import pytest
 from adrbench.evidence import Evidence, read, verify_files, write
 from adrbench.job import JobError
 from adrbench.profile import __main__ as job
+from adrbench.profile.prediction import shape_from_dict
 from adrbench.profile.sections import busy_note, busy_share
 from adrbench.profile.window import Stream, Window
 
@@ -187,7 +188,25 @@ def test_pool_is_compared_with_the_memory_given_to_it(bench):
 def test_disagreement_with_the_counters_is_flagged(bench):
     evidence, _ = bench("counters")
     assert evidence.measured["counters"]["decode"]["disagrees"]
-    assert any("decode: trace" in note for note in evidence.notes)
+    assert any(note.startswith("decode: computed 0.64 s against 0.96") for note in evidence.notes)
+    assert {row["check"]: row["verdict"] for row in evidence.measured["checks"]}["decode"] == "flagged"
+
+
+def test_shares_without_the_profiler_are_stated(bench):
+    """The fake client gets its last first token after 20 ms of a window of 0.34 s, without the opener's lead."""
+    shares = bench()[0].measured["window_shares"]
+    assert shares["prefill"]["median"] == pytest.approx(0.02 / 0.34)
+    assert shares["decode"]["median"] == pytest.approx(1 - 0.02 / 0.34)
+
+
+def test_the_models_shape_is_kept_for_predictions(bench):
+    shape = shape_from_dict(bench()[0].measured["model"])
+    assert (shape.layers, shape.attention.kv_heads, shape.attention.head_dim) == (2, 2, 4)
+
+
+def test_a_tiers_profile_says_which(bench):
+    assert bench(tier="long")[0].tier == "long"
+    assert bench()[0].tier is None
 
 
 @pytest.mark.parametrize(("busy", "flagged"), [(None, False), (0.1, False), (0.9, True)])

@@ -93,7 +93,7 @@ def test_incomplete_window_is_refused(fault):
 
 
 def test_a_failed_opener_is_refused():
-    with mock_server("opener") as (server, _), pytest.raises(JobError, match="the opener: .*500"):
+    with mock_server("opener") as (server, _), pytest.raises(JobError, match=r"the opener: .*500"):
         run_window(server, LOAD, seed=1, vocabulary=100)
 
 
