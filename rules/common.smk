@@ -131,12 +131,34 @@ def serve_evidence():
     }
 
 
+# Arms that are profiled, and the figures drawn from their profiles.
+PROFILED = PLATFORM.profile.arms or [BASELINE]
+FIGURES = ("roofline", "shares", "bandwidth")
+
+
+def profile_names():
+    """Profiles of the run: each profiled arm at the bounded load, then at each tier's."""
+    return PROFILED + [f"{arm}/{tier}" for arm in PROFILED for tier in PLATFORM.profile.tiers]
+
+
+def counter_evidence():
+    """Evidence of the deeper pass by arm; empty where the platform does not ask for it."""
+    if not PLATFORM.profile.counters:
+        return {}
+    return {arm: f"{RESULTS}/counters/{arm}.json" for arm in PROFILED}
+
+
+def figure_files(suffix):
+    """Figures beside the reports of one language, by name."""
+    zh = ".zh" if suffix.startswith(".zh") else ""
+    return {name: f"reports/{P}/figures/{name}{zh}.svg" for name in FIGURES}
+
+
 def all_evidence():
     """Paths of all evidence by stage, as decisions and reports read them."""
     names = [mechanism.name for mechanism in PLATFORM.integrate] + [
         f"refusal-{arm}" for arm in REFUSALS
     ]
-    profiled = PLATFORM.profile.arms or [BASELINE]
     return {
         "device": DEVICE,
         "model": MODEL_EVIDENCE,
@@ -144,7 +166,9 @@ def all_evidence():
         "serve": serve_evidence(),
         "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in ARMS},
         "integrate": {name: f"{RESULTS}/integrate/{name}.json" for name in names},
-        "profile": {arm: f"{RESULTS}/profile/{arm}.json" for arm in profiled},
+        "profile": {
+            name: f"{RESULTS}/profile/{name}.json" for name in profile_names()
+        },
         "ceiling": CEILING,
         "claims": CLAIMS if RUN.main.claims.enabled else None,
     }

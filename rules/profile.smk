@@ -49,3 +49,101 @@ rule profile:
         "profile: arm {wildcards.arm} (log: {log})"
     shell:
         device_job("profile")
+
+
+# The same profile at a tier's own load: for arms and tiers that the platform names.
+if PLATFORM.profile.tiers:
+
+    rule profile_tier:
+        input:
+            DEVICE,
+            KERNELS,
+            MODEL_EVIDENCE,
+            CEILING,
+            ENVIRONMENT["serve"],
+        output:
+            evidence=f"{RESULTS}/profile/{{arm}}/{{tier}}.json",
+        wildcard_constraints:
+            tier="|".join(PLATFORM.profile.tiers),
+        log:
+            f"{LOGS}/profile/{{arm}}.{{tier}}.log",
+        conda:
+            "../envs/analysis.yaml"
+        container:
+            PLATFORM.serve.container
+        resources:
+            **arm_devices(),
+        params:
+            spec=lambda wildcards: canonical(
+                jobs.profile(
+                    RUN,
+                    known_arm(wildcards),
+                    MODEL,
+                    SERVE_PYTHON,
+                    CEILING,
+                    wildcards.tier,
+                )
+            ),
+            code=jobs.code_digest("profile"),
+        message:
+            "profile: arm {wildcards.arm}, tier {wildcards.tier} (log: {log})"
+        shell:
+            device_job("profile")
+
+
+# Memory traffic by hardware counters, where the vendor's tool is installed; says why where it is not.
+rule counters:
+    input:
+        DEVICE,
+        MODEL_EVIDENCE,
+        ENVIRONMENT["serve"],
+    output:
+        evidence=f"{RESULTS}/counters/{{arm}}.json",
+    log:
+        f"{LOGS}/counters/{{arm}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    resources:
+        **arm_devices(),
+    params:
+        spec=lambda wildcards: canonical(
+            jobs.counters(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
+        ),
+        code=jobs.code_digest("counters"),
+    message:
+        "counters: arm {wildcards.arm} (log: {log})"
+    shell:
+        device_job("profile.counters")
+
+
+rule figures:
+    input:
+        leaves(all_evidence()["profile"]),
+        CEILING,
+    output:
+        [f"reports/{P}/figures/{name}{{zh}}.svg" for name in FIGURES],
+    wildcard_constraints:
+        zh=r"(\.zh)?",
+    log:
+        f"{LOGS}/report/figures{{zh}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        spec=lambda wildcards: canonical(
+            jobs.figures(
+                RUN,
+                "zh" if wildcards.zh else "en",
+                CEILING,
+                all_evidence()["profile"],
+            )
+        ),
+        code=jobs.code_digest("figures"),
+    message:
+        "profile: figures (log: {log})"
+    shell:
+        PROJECT
+        + "-m adrbench.profile.draw --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"

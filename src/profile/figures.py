@@ -32,6 +32,9 @@ LABELS: dict[str, dict[str, str]] = {
         "mixed": "mixed",
         "share": "share of step time",
         "cache": "last-level cache",
+        "title.roofline": "Roofline: measured roof, and each phase at its intensity",
+        "title.shares": "Share of step time by class of operation",
+        "title.bandwidth": "Memory bandwidth over the working set",
     },
     "zh": {
         "intensity": "每字节 FLOP",
@@ -46,6 +49,9 @@ LABELS: dict[str, dict[str, str]] = {
         "mixed": "混合",
         "share": "占步时间比例",
         "cache": "末级缓存",
+        "title.roofline": "Roofline: 实测上限与各阶段的算术强度",
+        "title.shares": "按算子类别的 step 时间占比",
+        "title.bandwidth": "内存带宽与工作集大小",
     },
 }
 
@@ -102,6 +108,11 @@ def _document(parts: Sequence[str], title: str, height: float = HEIGHT) -> str:
     box = f'viewBox="0 0 {WIDTH} {height:.0f}" role="img" font-family="sans-serif"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
     return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]) + "\n"
+
+
+def message(text: str, title: str) -> str:
+    """A text in the place of a figure that cannot be drawn."""
+    return _document([_text(WIDTH / 2, 24, text)], title, 40)
 
 
 def engineering(value: float) -> str:

@@ -23,7 +23,8 @@ class EvidencePaths(BaseModel):
     serve: dict[str, dict[str, dict[str, Path]]] = Field({}, description="arm -> round -> tier -> file")
     eval: dict[str, Path] = {}
     integrate: dict[str, Path] = {}
-    profile: dict[str, Path] = {}
+    profile: dict[str, Path] = Field({}, description="by arm, or arm/tier")
+    counters: dict[str, Path] = {}
     ceiling: Path | None = None
     claims: Path | None = None
     decide: Path | None = None
@@ -33,6 +34,7 @@ class EvidencePaths(BaseModel):
         single = ("decide", "device", "model", "kernels", "claims", "ceiling")
         found: dict[str, Path | None] = {name: getattr(self, name) for name in single}
         found |= {f"profile/{arm}": path for arm, path in self.profile.items()}
+        found |= {f"counters/{arm}": path for arm, path in self.counters.items()}
         found |= {f"integrate/{name}": path for name, path in self.integrate.items()}
         found |= {f"eval/{arm}": path for arm, path in self.eval.items()}
         found |= {
@@ -65,3 +67,4 @@ class Spec(BaseModel):
     evidence: EvidencePaths
     rejected: Path | None = None
     languages: list[Language] = []
+    figures: dict[str, Path] = Field({}, description="SVG files beside the output, by name")
