@@ -175,6 +175,9 @@ def check_spec(spec: dict[str, Any]) -> None:
     datasheet = spec.get("datasheet_bytes_per_s", 1)
     if not isinstance(datasheet, (int, float)) or isinstance(datasheet, bool) or datasheet <= 0:
         raise JobError("bad-spec", f"spec: datasheet_bytes_per_s is {datasheet!r}, expected a positive number")
+    for name, rate in spec.get("datasheet_matrix_per_s", {}).items():
+        if not isinstance(rate, (int, float)) or isinstance(rate, bool) or rate <= 0:
+            raise JobError("bad-spec", f"spec: datasheet_matrix_per_s.{name} is {rate!r}, expected a positive number")
 
 
 def open_device(spec: dict[str, Any]) -> Device:
@@ -345,6 +348,17 @@ def beside_datasheet(read: dict[str, Any], datasheet: float | None) -> dict[str,
     return {"datasheet_bytes_per_s": float(datasheet), "fraction_of_datasheet": read["median"] / datasheet}
 
 
+def matrix_beside_datasheet(rates: dict[str, dict[str, Any]], datasheet: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """Matrix rates with the datasheet's dense rate and the fraction of it that was reached, where it states one."""
+    return {
+        name: row
+        | {"datasheet_per_s": float(datasheet[name]), "fraction_of_datasheet": row["median"] / datasheet[name]}
+        if name in datasheet and "median" in row
+        else row
+        for name, row in rates.items()
+    }
+
+
 def measure(device: Device, spec: dict[str, Any]) -> dict[str, Any]:
     """Everything that this job measures, in the form of the evidence's ``measured``."""
     cache = device.cache_bytes
@@ -360,7 +374,10 @@ def measure(device: Device, spec: dict[str, Any]) -> dict[str, Any]:
         "by_size": by_size(probes),
         "last_level_cache_bytes": cache,
         "beyond_cache": is_beyond(max(sizes), cache),
-        "matmul_flop_per_s": measure_matrix(device, spec.get("matrix_size", MATRIX_SIZE[device.kind]), more),
+        "matmul_flop_per_s": matrix_beside_datasheet(
+            measure_matrix(device, spec.get("matrix_size", MATRIX_SIZE[device.kind]), more),
+            spec.get("datasheet_matrix_per_s", {}),
+        ),
         "launch_s": measure_launch(device, more),
         **beside_datasheet(top["read"], spec.get("datasheet_bytes_per_s")),
     }

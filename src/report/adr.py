@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from adrbench.config.models import Text
+from adrbench.report.bottleneck import Bottleneck
 from adrbench.report.lookup import Cell
 from adrbench.report.team import Consequence
 from adrbench.report.view import (
@@ -47,6 +48,7 @@ class Report:
     model: ModelFacts
     integrations: list[Integration]
     performance: Performance
+    bottleneck: Bottleneck
     schemes: list[Scheme]
     candidates: list[Candidate]
     architectures: list[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from adrbench.device import rules
 from adrbench.report import (
     accuracy,
+    bottleneck,
     checklist,
     integration,
     performance,
@@ -175,6 +176,7 @@ def collect(spec: Spec, store: Store) -> Report:
         model=model_facts(context),
         integrations=levels,
         performance=measured,
+        bottleneck=bottleneck.bottleneck(context, measured.arm),
         schemes=schemes.scheme_rows(context, tables),
         candidates=candidates(context, options, notes) if backend_decision else [],
         architectures=notes.architectures,

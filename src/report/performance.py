@@ -19,7 +19,8 @@ LEAST_SHARE = 0.01
 def profiled_arm(context: Context) -> str:
     """The baseline where it was profiled, else the first arm that was."""
     profiled = [name.partition("/")[2] for name in context.store.names("profile/")]
-    return context.baseline if context.baseline in profiled or not profiled else profiled[0]
+    arms = [name for name in profiled if "/" not in name]
+    return context.baseline if context.baseline in arms or not arms else arms[0]
 
 
 def datasheet(context: Context) -> Shown:
@@ -83,14 +84,24 @@ QUANTITIES: dict[str, Callable[[Context, str], Shown]] = {
 def ceilings(context: Context) -> list[Ceiling]:
     """Bandwidths, matrix rates by format, and time per launch; a format that the device lacks is left out."""
     store = context.store
+    sheet = store.cell("ceiling", "measured", "datasheet_bytes_per_s", unit="bytes_per_s")
+    reached = store.cell("ceiling", "measured", "fraction_of_datasheet", unit="fraction")
     found = [
-        Ceiling(Phrase(f"ceiling.{kind}"), store.cell("ceiling", "measured", f"{kind}_bytes_per_s", unit="bytes_per_s"))
+        Ceiling(
+            Phrase(f"ceiling.{kind}"),
+            store.cell("ceiling", "measured", f"{kind}_bytes_per_s", unit="bytes_per_s"),
+            *((sheet, reached) if kind == "read" else ()),
+        )
         for kind in ("read", "write", "copy")
     ]
     for name in store.raw("ceiling", "measured", "matmul_flop_per_s") or {}:
         unit = "op_per_s" if name.startswith("int") else "flop_per_s"
-        rate = store.cell("ceiling", "measured", "matmul_flop_per_s", name, unit=unit)
-        found.append(Ceiling(phrase("ceiling.matrix", format=name), rate))
+        key = ("measured", "matmul_flop_per_s", name)
+        sheet = store.cell("ceiling", *key, "datasheet_per_s", unit=unit)
+        reached = store.cell("ceiling", *key, "fraction_of_datasheet", unit="fraction")
+        found.append(
+            Ceiling(phrase("ceiling.matrix", format=name), store.cell("ceiling", *key, unit=unit), sheet, reached)
+        )
     found.append(Ceiling(Phrase("ceiling.launch"), store.cell("ceiling", "measured", "launch_s", unit="s")))
     return [row for row in found if row.value]
 

@@ -120,6 +120,8 @@ class Ceiling:
 
     name: Shown
     value: Cell
+    datasheet: Cell = MISSING
+    reached: Cell = MISSING
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,17 @@ from adrbench.evidence import Evidence, write, write_json
 from adrbench.paths import ROOT
 
 TIERS = ("short", "medium", "long")
+# SmolLM2-135M's shape, as a profile keeps it.
+MODEL = {
+    "model_type": "llama",
+    "hidden": 576,
+    "vocabulary": 49152,
+    "tied_embeddings": True,
+    "weight_bytes_per_value": 2,
+    "attention": {"layers": 30, "query_heads": 9, "kv_heads": 3, "head_dim": 64},
+    "feed_forward": [{"layers": 30, "intermediate": 1536}],
+    "linear_attention": None,
+}
 TASKS = ("multi_hop_qa", "retrieval_multi_point")
 SPEED = {"auto": 1.0, "fp8-e4m3": 0.94, "fp8-e5m2": 0.91}
 POOL = {"auto": 46592, "fp8-e4m3": 93184, "fp8-e5m2": 93056}
@@ -126,6 +137,28 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
         for name, (share, steps, tokens, seconds) in shares.items()
     }
     used = {"median": 0.517, "low": 0.482, "high": 0.549}
+
+    def share(middle: float) -> dict[str, float]:
+        return {"median": middle, "low": 0.9 * middle, "high": 1.1 * middle}
+
+    def bound(name: str, scale: float, **more: Any) -> dict[str, Any]:
+        limits = ("compute", "bandwidth", "launch", "host")
+        return {
+            "bound": name,
+            "threshold": 0.61,
+            "seconds": {"median": scale, "low": 0.97 * scale, "high": 1.02 * scale},
+            "flops_per_byte": 7.21 * scale,
+            "shares": {limit: share(0.11 + 0.23 * scale + 0.07 * number) for number, limit in enumerate(limits)},
+            **more,
+        }
+
+    def lever(name: str, saved: float, rule: str | None = None) -> dict[str, Any]:
+        return {"lever": name, "saves_at_most": saved, "saves": share(saved / 2), "forbidden_by": rule}
+
+    def checked(name: str, unit: str, computed: float, verdict: str) -> dict[str, Any]:
+        row = {"check": name, "unit": unit, "computed": computed, "measured": 1.07 * computed, "ratio": 0.9346}
+        return row | {"limit": 0.031, "verdict": verdict}
+
     decode = {
         "step_seconds": {"median": 0.0583, "low": 0.0561, "high": 0.0607},
         "bytes_per_step": 281000000.0,
@@ -135,6 +168,7 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
         "utilisation": used,
         "ceiling_at_working_set": {"utilisation": {"median": 0.43, "low": 0.41, "high": 0.46}},
     }
+    speeds = (("read", 9.1e10), ("write", 5.3e10), ("copy", 7.7e10))
     return {
         "device": _evidence(
             "device",
@@ -185,8 +219,20 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
             measured={
                 "read_bytes_per_s": low_high,
                 "write_bytes_per_s": {"median": 7.7e9, "low": 7.5e9, "high": 7.9e9},
+                "datasheet_bytes_per_s": 1.88e10,
+                "fraction_of_datasheet": 0.4952,
+                "by_size": [
+                    {"bytes": 65536 * 4**step} | {kind: share(bandwidth / (1 + step)) for kind, bandwidth in speeds}
+                    for step in range(3)
+                ],
                 "matmul_flop_per_s": {
-                    "bfloat16": {"median": 4.2e10, "low": 4e10, "high": 4.4e10},
+                    "bfloat16": {
+                        "median": 4.2e10,
+                        "low": 4e10,
+                        "high": 4.4e10,
+                        "datasheet_per_s": 6.17e10,
+                        "fraction_of_datasheet": 0.6807,
+                    },
                     "int8": {"unsupported": "no"},
                 },
                 "launch_s": {"median": 1.9e-6, "low": 1.8e-6, "high": 2.2e-6},
@@ -201,9 +247,39 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
                 "phases": phases,
                 "decode": decode,
                 "g06": {"threshold": 0.6, "utilisation": used, "verdict": "failed", "text": "x"},
-                "overhead": {"ratio": 1.34},
+                "overhead": {"ratio": 1.34, "decode_step_ratio": 1.52},
+                "window_shares": {"prefill": share(0.37), "decode": share(0.63)},
+                "bounds": {
+                    "prefill": bound("compute", 1.31, decided_by="alone", leading=["compute"]),
+                    "decode": bound("none", 0.0583, decided_by="nothing", leading=["launch", "bandwidth"]),
+                },
+                "levers": [
+                    lever("kv_8bit", 0.0771),
+                    lever("weights_8bit", 0.422, "C03"),
+                    lever("compile_or_graphs", 0.5),
+                    lever("double_batch", 0.413),
+                    lever("block_size", 0.0) | {"pool_waste": 0.163},
+                ],
+                "checks": [
+                    checked("weights", "bytes", 2.69e8, "within"),
+                    checked("pool", "bytes", 1.07e9, "flagged"),
+                    checked("decode", "s", 18.3, "flagged"),
+                ],
+                "model": MODEL,
             },
             notes=["part of the weights may stay in cache"],
+        ),
+        "counters": _evidence(
+            "profile",
+            4,
+            arm="auto",
+            tier="counters",
+            measured={
+                "read_bytes_per_step": 3.11e8,
+                "written_bytes_per_step": 1.7e6,
+                "model_bytes_per_step": 2.93e8,
+                "counted_over_model": 1.067,
+            },
         ),
         "L1": integration(
             "L1", resolved={"attention_backend": "CPU_ATTN", "plugin": []}, measured=ANSWERS | {"ignored": True}
@@ -393,6 +469,8 @@ def build(folder: Path, adr: str = "adr0011", language: str = "en") -> dict[str,
             found["integrate"][name] = str(path)
         elif name == "profile":
             found["profile"]["auto"] = str(path)
+        elif name == "counters":
+            found["counters"] = {"auto": str(path)}
         else:
             found[name] = str(path)
     found["decide"] = str(results / "decide" / f"{adr}.json")
@@ -413,4 +491,16 @@ def build(folder: Path, adr: str = "adr0011", language: str = "en") -> dict[str,
         "evidence": found,
         "rejected": str(results / "rejected"),
         "languages": ["en", "zh"],
+        "figures": _figures(folder),
     }
+
+
+def _figures(folder: Path) -> dict[str, str]:
+    """Files in the place of figures; a report only links to them."""
+    names = {
+        name: folder / "reports" / "cpu" / "figures" / f"{name}.svg" for name in ("roofline", "shares", "bandwidth")
+    }
+    for path in names.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    return {name: str(path) for name, path in names.items()}

@@ -16,14 +16,15 @@ CODE = sorted(FOLDER.glob("*.py"))
 # Names with digits that are no measurement: ADRs, levels, phases, gates, percentiles, formats, constraints.
 NAMES = re.compile(
     r"ADR \d{4}|adr\d{4}|context\.\d{4}|\bL[123]\b|\bl3_\w+|P0-P3"
-    r"|P(50|90|99)|\.p99\b|\bE2EL\b|^\d\. |\bg06\b|\bG06\b|\bC02\b"
+    r"|P(50|90|99)|\.p99\b|\bE2EL\b|^\d\. |\bg06\b|\bG06\b|\bC0[23]\b"
     r"|\b27B\b|\bkv_32k\b"
-    r"|\bSHA-256\b|\.j2\b|loads\[0\]|check\.l[13]\w*",
+    r"|\bSHA-256\b|\.j2\b|loads\[0\]|window_shares\[-?\d\]|check\.l[13]\w*",
     re.MULTILINE,
 )
 # Keys that are put together at run time: `t("verdict." ~ word)`.
 RUN_TIME = (
-    "status verdict state expect check g06 phase checklist claim metric noise sources accuracy context ceiling decision"
+    "status verdict state expect check g06 phase checklist claim metric noise sources accuracy context ceiling "
+    "decision bound lever prediction checked"
 )
 DYNAMIC = tuple(f"{name}." for name in RUN_TIME.split())
 
