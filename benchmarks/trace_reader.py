@@ -1,6 +1,10 @@
 """Trace reader against the obvious alternatives: speed per core and peak memory, one process each.
 
-    PYTHONPATH=pythonpath python benchmarks/trace_reader.py [--megabytes 200 2000] [--trace FILE]
+    PYTHONPATH=pythonpath python benchmarks/trace_reader.py [--megabytes 200 2000] [--trace FILE] \
+        [--hta-python /path/to/venv/bin/python] [--output FILE.json]
+
+HolisticTraceAnalysis (HTA) runs in an interpreter of its own (``pip install HolisticTraceAnalysis``): it is no
+part of the project's environments. Its speed is that of parsing alone; it has no notion of a serving phase.
 
 A trace of the asked size is made in Kineto's layout (CPU operators of decode steps, tiled), or a recorded
 one is named. Every contender answers the same question from it: seconds per phase and per operator in it.
@@ -94,7 +98,7 @@ def json_pandas(path: Path) -> dict[str, Any]:
 
 
 def hta(path: Path) -> dict[str, Any]:
-    """HolisticTraceAnalysis: parse only (it has no notion of a serving phase)."""
+    """HolisticTraceAnalysis: its parser into a frame, nothing else."""
     from hta.common.trace_parser import parse_trace_dataframe
     from hta.configs.parser_config import ParserConfig
 
@@ -123,30 +127,45 @@ def raw_size(path: Path) -> int:
         return sum(len(block) for block in iter(lambda: f.read(1 << 20), b""))
 
 
-def compare(path: Path) -> None:
-    """Print one line per contender for one trace."""
+def left_out(name: str, raw_bytes: int, hta_python: str | None) -> str | None:
+    """Why a contender is not run; None when it is."""
+    if name == "hta" and hta_python is None and importlib.util.find_spec("hta") is None:
+        return "not installed: name its interpreter with --hta-python"
+    if name != "streaming" and raw_bytes * LOADED_FACTOR > LOADED_LIMIT_BYTES:
+        return f"would need about {raw_bytes * LOADED_FACTOR / 2**30:.0f} GiB"
+    return None
+
+
+def run_contender(name: str, path: Path, hta_python: str | None) -> dict[str, Any]:
+    """One contender in a process of its own: its cost, or why it failed."""
+    python = hta_python if name == "hta" and hta_python else sys.executable
+    command = [python, __file__, "--contender", name, "--trace", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(path: Path, hta_python: str | None = None) -> dict[str, Any]:
+    """Print one line per contender for one trace, and give all of it."""
     raw = raw_size(path)
-    print(f"\n{path.name}: {raw / 1e6:.0f} MB of JSON, {path.stat().st_size / 1e6:.1f} MB gzip")
-    best = None
+    print(f"\n{path.name}: {raw / 1e6:.0f} MB of JSON, {path.stat().st_size / 1e6:.1f} MB gzip", flush=True)
+    rows: dict[str, Any] = {}
     for name in CONTENDERS:
-        if name == "hta" and importlib.util.find_spec("hta") is None:
-            print(f"  {name:12} not installed")
+        why = left_out(name, raw, hta_python)
+        row = {"left_out": why} if why else run_contender(name, path, hta_python)
+        rows[name] = row
+        if "cpu_s" not in row:
+            print(f"  {name:12} {row.get('left_out') or 'failed: ' + row['failed']}", flush=True)
             continue
-        if name != "streaming" and raw * LOADED_FACTOR > LOADED_LIMIT_BYTES:
-            print(f"  {name:12} left out: would need about {raw * LOADED_FACTOR / 2**30:.0f} GiB")
-            continue
-        command = [sys.executable, __file__, "--contender", name, "--trace", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"  {name:12} failed: {done.stderr.strip().splitlines()[-1][:100]}")
-            continue
-        cost = json.loads(done.stdout.splitlines()[-1])
-        best = best or cost["cpu_s"]
-        speed, ratio = raw / 1e6 / cost["cpu_s"], cost["cpu_s"] / best
+        row["mb_per_s_of_one_core"] = raw / 1e6 / row["cpu_s"]
+        row["times_slower"] = row["cpu_s"] / rows["streaming"]["cpu_s"]
         print(
-            f"  {name:12} {speed:6.0f} MB/s per core  {cost['cpu_s']:6.1f} s CPU  {cost['wall_s']:6.1f} s wall  "
-            f"{cost['peak_mib']:6.0f} MiB  {ratio:4.1f} x  {cost['answer']}"
+            f"  {name:12} {row['mb_per_s_of_one_core']:6.0f} MB/s per core  {row['cpu_s']:6.1f} s CPU  "
+            f"{row['wall_s']:6.1f} s wall  {row['peak_mib']:6.0f} MiB  {row['times_slower']:4.1f} x  {row['answer']}",
+            flush=True,
         )
+    return {"trace": path.name, "raw_bytes": raw, "gzip_bytes": path.stat().st_size, "contenders": rows}
 
 
 def main() -> None:
@@ -155,17 +174,23 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[200, 2000])
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--contender", choices=sorted(CONTENDERS))
+    parser.add_argument("--hta-python", help="interpreter that has HolisticTraceAnalysis")
+    parser.add_argument("--output", type=Path, help="JSON of all that was measured")
     arguments = parser.parse_args()
     if arguments.contender:
         run_one(arguments.contender, arguments.trace)
-    elif arguments.trace:
-        compare(arguments.trace)
+        return
+    results = []
+    if arguments.trace:
+        results.append(compare(arguments.trace, arguments.hta_python))
     else:
         with tempfile.TemporaryDirectory() as folder:
             for megabytes in arguments.megabytes:
                 path = Path(folder) / f"made-{megabytes}.pt.trace.json.gz"
                 make_trace(path, megabytes)
-                compare(path)
+                results.append(compare(path, arguments.hta_python))
+    if arguments.output:
+        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
