@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from adrbench.config.models import Text
 from adrbench.report.bottleneck import Bottleneck
+from adrbench.report.cells import Note
 from adrbench.report.lookup import Cell
 from adrbench.report.team import Consequence
 from adrbench.report.view import (
@@ -49,6 +50,7 @@ class Report:
     integrations: list[Integration]
     performance: Performance
     bottleneck: Bottleneck
+    cells: dict[str, list[Note]]
     schemes: list[Scheme]
     candidates: list[Candidate]
     architectures: list[str]

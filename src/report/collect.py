@@ -6,6 +6,7 @@ from adrbench.device import rules
 from adrbench.report import (
     accuracy,
     bottleneck,
+    cells,
     checklist,
     integration,
     performance,
@@ -177,6 +178,7 @@ def collect(spec: Spec, store: Store) -> Report:
         integrations=levels,
         performance=measured,
         bottleneck=bottleneck.bottleneck(context, measured.arm),
+        cells=cells.notes(context),
         schemes=schemes.scheme_rows(context, tables),
         candidates=candidates(context, options, notes) if backend_decision else [],
         architectures=notes.architectures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import jinja2
 import yaml
 from adrbench.config.models import Text
 from adrbench.report.adr import Report
+from adrbench.report.cells import Note
 from adrbench.report.lookup import Cell, Source
 from adrbench.report.numbers import Scale, quantity, scale_for
 from adrbench.report.spec import Language
@@ -98,11 +99,37 @@ def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
+class Rendered(str):
+    """Text that is Markdown already: shown as it is, never escaped again."""
+
+    __slots__ = ()
+
+
+class Footnotes:
+    """Numbers of the statements that a report marks, in the order of their first mark."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, tuple[int, Note]] = {}
+        self.listed = 0
+
+    def number(self, note: Note) -> int:
+        return self.numbers.setdefault(note.claim, (len(self.numbers) + 1, note))[0]
+
+    def new(self) -> list[tuple[int, Note]]:
+        """Numbers and notes that were not listed yet; they count as listed afterwards."""
+        found = list(self.numbers.values())[self.listed :]
+        self.listed = len(self.numbers)
+        return found
+
+
 class Renderer:
     """Shows the parts of a view in one language and remembers which sources the current table used."""
 
-    def __init__(self, language: Language, proofs: list[Proof], output: Path):
-        self.language, self.output = language, output
+    def __init__(
+        self, language: Language, proofs: list[Proof], output: Path, cells: Mapping[str, list[Note]] | None = None
+    ):
+        self.language, self.output, self.cells = language, output, cells or {}
+        self.footnotes = Footnotes()
         self.texts = catalogue()
         self.numbers = {proof.name: proof.number for proof in proofs}
         self.used: list[Source] = []
@@ -113,10 +140,13 @@ class Renderer:
         Raises:
             KeyError: no such text or argument; a report is never rendered with a hole.
         """
-        return self.texts[key][self.language].format_map({name: self.show(value) for name, value in arguments.items()})
+        shown = {name: self.show(value) for name, value in arguments.items()}
+        return Rendered(self.texts[key][self.language].format_map(shown))
 
     def show(self, shown: Any) -> str:
         """Any part of a view as text."""
+        if isinstance(shown, Rendered):
+            return shown
         if isinstance(shown, Cell):
             return self.cell(shown)
         if isinstance(shown, Phrase):
@@ -126,6 +156,35 @@ class Renderer:
         if isinstance(shown, (list, tuple)):
             return self.t("comma").join(self.show(item) for item in shown)
         return escape(str(shown))
+
+    def marked(self, shown: Any, cell: str) -> str:
+        """A cell of the team's tables with the verdicts on its statements, and what is the case instead.
+
+        Raises:
+            KeyError: a cell that ``tables/cells.yaml`` does not name.
+        """
+        found = self.cells[cell]
+        if any(note.checked for note in found):
+            self.used.append(Source("claims", "measured.verdicts"))
+        marks = "".join(
+            f"[{note.sign}{self.footnotes.number(note)}](#s{self.footnotes.number(note)})" for note in found
+        )
+        corrected = ""
+        if instead := [note.instead for note in found if note.refuted]:
+            told = self.t("cells.instead", instead=Rendered(self.joined(instead)))
+            corrected = f" ({told})"
+        return Rendered(self.show(shown) + corrected + (f" <sup>{marks}</sup>" if marks else ""))
+
+    def noted(self) -> str:
+        """The footnotes under a table: the statements marked for the first time since the last such list."""
+        lines = [self._footnote(number, note) for number, note in self.footnotes.new()]
+        return "<sub>" + "<br>\n".join(lines) + "</sub>" if lines else ""
+
+    def _footnote(self, number: int, note: Note) -> str:
+        told = self.show(note.instead) if note.instead else ""
+        tail = "; ".join(part for part in (told, f"`{note.where}`" if note.where else "") if part)
+        verdict = self.t(f"claim.{note.verdict}")
+        return f'<a id="s{number}"></a>{note.sign}{number} {note.claim}: {verdict}' + (f" ({tail})" if tail else "")
 
     def joined(self, parts: Sequence[Any]) -> str:
         """Sentences that each have commas of their own."""
@@ -214,7 +273,7 @@ def render(report: Report, language: Language, output: Path, languages: Sequence
         output: where it will lie, for relative links to evidence.
         languages: languages that lie beside it, for the link between them.
     """
-    renderer = Renderer(language, report.proofs, output)
+    renderer = Renderer(language, report.proofs, output, report.cells)
     text = (
         templates()
         .get_template(f"{report.adr}.md.j2")
@@ -226,6 +285,8 @@ def render(report: Report, language: Language, output: Path, languages: Sequence
             triple=renderer.triple,
             joined=renderer.joined,
             sources=renderer.sources,
+            marked=renderer.marked,
+            noted=renderer.noted,
             link=renderer.link,
             column_unit=column_unit,
             other=_other_language(language, output, languages),

@@ -48,7 +48,7 @@ def test_nothing_is_left_open(spec: Spec) -> None:
 
 def test_links_resolve(spec: Spec, tmp_path: Path) -> None:
     text = text_of(spec, folder=tmp_path)
-    anchors = set(re.findall(r'<a id="(e\d+)"', text))
+    anchors = set(re.findall(r'<a id="([es]\d+)"', text))
     targets = set(re.findall(r"\]\(([^)]+)\)", text))
     assert len(anchors) > 20
     for target in targets - {"adr.zh.md", "adr.md"}:
