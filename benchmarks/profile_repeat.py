@@ -35,7 +35,8 @@ def specification(platform: str, arm: str) -> dict[str, Any]:
 def profile(spec: dict[str, Any], output: Path) -> dict[str, Any]:
     """Run one profile job; ``measured`` of its evidence and its notes."""
     command = [sys.executable, "-m", "adrbench.profile", "--spec", canonical(spec), "--output", str(output)]
-    subprocess.run(command, check=True)
+    if code := subprocess.run(command, check=False).returncode:
+        sys.exit(f"profile_repeat: the profile job ended with code {code}; its message stands above")
     evidence = read(output)
     return evidence.measured | {"notes": evidence.notes}
 

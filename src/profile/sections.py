@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.evidence import Evidence
+from adrbench.job import JobError
 from adrbench.profile.bound import Interval, host_share_cpu, host_share_device, interval, time_share, verdict
 from adrbench.profile.checks import DISAGREEMENT, flags
 from adrbench.profile.model_bytes import decode_step_bytes, kv_bytes_per_token, kv_format, weight_bytes
@@ -200,14 +201,21 @@ def counter_section(steps: list[Step], counted: dict[str, float]) -> dict[str, A
 
 
 def overhead_section(taken: Run) -> dict[str, Any]:
-    """Wall time of the profiled window over that of the unprofiled ones, and the same for a decode step."""
+    """Wall time of the profiled window over that of the unprofiled ones, and the same for a decode step.
+
+    The ratio of a step is None where the client lagged in the profiled window: its chunks then mark no steps.
+    """
     plain = median_interval([w.wall_s for w in taken.unprofiled])["median"]
-    steps = [median_interval(decode_steps(w))["median"] for w in (*taken.unprofiled, taken.profiled)]
+    steps = [median_interval(decode_steps(w))["median"] for w in taken.unprofiled]
+    try:
+        profiled: float | None = median_interval(decode_steps(taken.profiled))["median"]
+    except JobError:
+        profiled = None
     return {
         "unprofiled_s": plain,
         "profiled_s": taken.profiled.wall_s,
         "ratio": taken.profiled.wall_s / plain,
-        "decode_step_ratio": steps[-1] / median_interval(steps[:-1])["median"],
+        "decode_step_ratio": profiled / median_interval(steps)["median"] if profiled else None,
         "windows_s": [w.wall_s for w in taken.unprofiled],
     }
 

@@ -49,7 +49,7 @@ class FakeServer:
 
     def __init__(self, traces, fault):
         self.resolved = {"kv_cache_dtype": "auto", "kv_pool_tokens": 1000}
-        self.traces, self.fault, self.calls, self.windows = traces, fault, [], 0
+        self.traces, self.fault, self.calls, self.windows, self.seeds = traces, fault, [], 0, []
 
     def metrics(self):
         spent = 0.0 if "/start_profile" not in self.calls else 1.0
@@ -68,8 +68,12 @@ class FakeServer:
 
     def window(self, _server, load, seed, _vocabulary):
         self.windows += 1
+        self.seeds.append(seed)
         slow = 1.3 if "/start_profile" in self.calls else 1.0
         times = [0.02 + STEP_S * slow * i for i in range(load.output_tokens)]
+        lagging = {"lag-once": self.windows == 2, "lag": 1 < self.windows, "lag-profiled": slow > 1}
+        if lagging.get(self.fault):
+            times = times[::2]
         streams = tuple(Stream(0.0, list(times), load.input_tokens, load.output_tokens) for _ in range(load.requests))
         return Window(streams, 0.35 * slow)
 
@@ -207,6 +211,26 @@ def test_the_models_shape_is_kept_for_predictions(bench):
 def test_a_tiers_profile_says_which(bench):
     assert bench(tier="long")[0].tier == "long"
     assert bench()[0].tier is None
+
+
+def test_a_window_in_which_the_client_lagged_is_repeated_with_other_prompts(bench):
+    evidence, server = bench("lag-once")
+    assert server.windows == 1 + 3 + 1 + 1
+    assert len(set(server.seeds)) == len(server.seeds)
+    assert evidence.measured["decode"]["step_seconds"]["median"] == pytest.approx(STEP_S)
+
+
+def test_a_client_that_always_lags_is_refused(bench):
+    with pytest.raises(JobError) as caught:
+        bench("lag")
+    assert caught.value.reason == "client-slow"
+    assert not bench.output.exists()
+
+
+def test_a_lagging_client_under_the_profiler_costs_only_the_steps_overhead(bench):
+    overhead = bench("lag-profiled")[0].measured["overhead"]
+    assert overhead["decode_step_ratio"] is None
+    assert overhead["ratio"] == pytest.approx(1.3)
 
 
 @pytest.mark.parametrize(("busy", "flagged"), [(None, False), (0.1, False), (0.9, True)])
