@@ -9,6 +9,7 @@ does not fail.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from adrbench.claims import runner, schema
 from adrbench.claims.behaviour import BACKENDS_ROW, Probe
 from adrbench.claims.registry import Context, Text, Unverifiable
 from adrbench.claims.tree import Tree, TreeError, WheelUnavailable, get_tree, installed_tree
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from adrbench.paths import interpreter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 
 class Spec(BaseModel):
@@ -37,6 +39,21 @@ class Spec(BaseModel):
     wheels: Path = Path("results/claims/wheels")
     serve_python: str | None = None
     evidence_root: Path | None = None
+
+    @field_validator("wheels")
+    @classmethod
+    def _anywhere(cls, value: Path) -> Path:
+        """Absolute: the probes run in another working folder."""
+        return value.absolute()
+
+    @field_validator("serve_python")
+    @classmethod
+    def _known_interpreter(cls, value: str | None) -> str | None:
+        """The interpreter that a file names, where it is given as ``@FILE``; absolute unless it is on PATH."""
+        if value is None:
+            return None
+        found = interpreter(value)
+        return os.path.abspath(found) if "/" in found else found
 
 
 def read_spec(raw: dict[str, Any]) -> Spec:

@@ -1,3 +1,13 @@
 """Importing this module fills the register with every check."""
 
-from adrbench.claims import behaviour, cited, derived, format, measured, source, source_backend, source_text  # noqa: F401
+from adrbench.claims import (  # noqa: F401
+    behaviour,
+    cited,
+    derived,
+    detection,
+    format,
+    measured,
+    source,
+    source_backend,
+    source_text,
+)

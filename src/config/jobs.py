@@ -55,7 +55,7 @@ MEASURING_CODE = {
     "profile": [*_SERVER, *(f"src/profile/{name}.py" for name in _PROFILE)],
     "counters": [f"src/profile/{name}.py" for name in ("counters", "counters_window", "model_bytes", "model_shape")],
     "figures": [f"src/profile/{name}.py" for name in ("figures", "draw", "op_classes")],
-    "claims": ["src/claims", "config/claims"],
+    "claims": ["src/claims", "config/claims", "src/device", "src/profile/model_pool.py"],
     "decide": ["src/decide"],
     "report": ["src/report", "src/device/rules.py", "src/kernels/formats", "src/decide/verdict.py"],
 }

@@ -10,9 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from adrbench.claims.behaviour import BACKENDS_ROW, is_error
 from adrbench.claims.registry import Context
-from adrbench.claims.schema import load
+from adrbench.claims.schema import Claim, load
 from adrbench.claims.verdict import Outcome, judge_claim
 from adrbench.device import rules
 
@@ -70,8 +71,13 @@ IMPRECISE = ["ADR0011-A-L3-register", "LEARN-cmp-block-aiter", "LEARN-cmp-aiter-
 
 
 @pytest.fixture(scope="module")
-def outcomes(real_context: Context) -> dict[str, Outcome]:
-    return {claim.id: judge_claim(claim, real_context) for claim in load(FILES)}
+def claims() -> list[Claim]:
+    return load(FILES)
+
+
+@pytest.fixture(scope="module")
+def outcomes(real_context: Context, claims: list[Claim]) -> dict[str, Outcome]:
+    return {claim.id: judge_claim(claim, real_context) for claim in claims}
 
 
 @pytest.mark.parametrize(
@@ -127,3 +133,40 @@ def test_the_projects_rules_say_what_vllms_code_does(real_context: Context, arch
         assert (expected.outcome == "refused") == is_error(answer), (name, expected, answer)
         if is_error(answer):
             assert expected.reason in answer
+
+
+#: Items of the reading by hand, by section: one for each row of its tables and each statement between them.
+ITEMS = {
+    "A1": 20, "A2": 14, "A3": 10, "A4": 8, "A5": 15, "A6": 6, "A7": 13,
+    "B": 27, "C1": 13, "C2": 10, "C3": 8, "C4": 2, "D": 16, "E": 22,
+}  # fmt: skip
+FACTS = yaml.safe_load((ROOT / "config" / "claims" / "facts.yaml").read_text(encoding="utf-8"))["items"]
+
+
+def test_every_item_of_the_reading_has_an_entry() -> None:
+    expected = [f"{section}.{number}" for section, count in ITEMS.items() for number in range(1, count + 1)]
+    assert [item["id"] for item in FACTS] == expected
+
+
+def test_an_item_has_known_claims_or_says_why_it_has_none(claims: list[Claim]) -> None:
+    known = {claim.id for claim in claims}
+    assert [item["id"] for item in FACTS if bool(item.get("claims")) == bool(item.get("none"))] == []
+    assert [item["id"] for item in FACTS if set(item) - {"id", "says", "claims", "none", "differs"}] == []
+    assert {
+        item["id"]: set(item.get("claims", {})) - known for item in FACTS if set(item.get("claims", {})) - known
+    } == {}
+
+
+def test_nearly_all_items_have_claims() -> None:
+    assert [item["id"] for item in FACTS if "none" in item] == ["C2.10"]
+
+
+def test_every_item_is_reproduced_by_code(outcomes: dict[str, Outcome]) -> None:
+    """All of sections A to E: the verdict of the code is the verdict of the reading."""
+    differing = {
+        f"{item['id']} {claim}": (expected, outcomes[claim].verdict, outcomes[claim].found[:200])
+        for item in FACTS
+        for claim, expected in item.get("claims", {}).items()
+        if outcomes[claim].verdict != expected
+    }
+    assert differing == {}

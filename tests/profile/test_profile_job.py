@@ -71,7 +71,7 @@ class FakeServer:
         self.seeds.append(seed)
         slow = 1.3 if "/start_profile" in self.calls else 1.0
         times = [0.02 + STEP_S * slow * i for i in range(load.output_tokens)]
-        lagging = {"lag-once": self.windows == 2, "lag": 1 < self.windows, "lag-profiled": slow > 1}
+        lagging = {"lag-once": self.windows == 2, "lag": self.windows > 1, "lag-profiled": slow > 1}
         if lagging.get(self.fault):
             times = times[::2]
         streams = tuple(Stream(0.0, list(times), load.input_tokens, load.output_tokens) for _ in range(load.requests))
