@@ -138,7 +138,9 @@ FIGURES = ("roofline", "shares", "bandwidth")
 
 def profile_names():
     """Profiles of the run: each profiled arm at the bounded load, then at each tier's."""
-    return PROFILED + [f"{arm}/{tier}" for arm in PROFILED for tier in PLATFORM.profile.tiers]
+    return PROFILED + [
+        f"{arm}/{tier}" for arm in PROFILED for tier in PLATFORM.profile.tiers
+    ]
 
 
 def counter_evidence():
@@ -166,9 +168,7 @@ def all_evidence():
         "serve": serve_evidence(),
         "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in ARMS},
         "integrate": {name: f"{RESULTS}/integrate/{name}.json" for name in names},
-        "profile": {
-            name: f"{RESULTS}/profile/{name}.json" for name in profile_names()
-        },
+        "profile": {name: f"{RESULTS}/profile/{name}.json" for name in profile_names()},
         "ceiling": CEILING,
         "claims": CLAIMS if RUN.main.claims.enabled else None,
     }

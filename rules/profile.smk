@@ -63,10 +63,10 @@ if PLATFORM.profile.tiers:
             ENVIRONMENT["serve"],
         output:
             evidence=f"{RESULTS}/profile/{{arm}}/{{tier}}.json",
-        wildcard_constraints:
-            tier="|".join(PLATFORM.profile.tiers),
         log:
             f"{LOGS}/profile/{{arm}}.{{tier}}.log",
+        wildcard_constraints:
+            tier="|".join(PLATFORM.profile.tiers),
         conda:
             "../envs/analysis.yaml"
         container:
@@ -124,10 +124,10 @@ rule figures:
         CEILING,
     output:
         [f"reports/{P}/figures/{name}{{zh}}.svg" for name in FIGURES],
-    wildcard_constraints:
-        zh=r"(\.zh)?",
     log:
         f"{LOGS}/report/figures{{zh}}.log",
+    wildcard_constraints:
+        zh=r"(\.zh)?",
     conda:
         "../envs/analysis.yaml"
     container:
