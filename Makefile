@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all setup test test-faults test-queue lint format documents clean
+.PHONY: all setup test test-faults test-queue lint format documents drift clean
 all: reports/adr0011.md
 
 setup:
@@ -43,6 +43,11 @@ format: setup
 # What is generated from the configuration's models: config/README.md and the JSON Schemas.
 documents: setup
 	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.config.documents
+
+# Which claims about vLLM hold in other versions: make drift VERSIONS="0.18.1 0.27.0 installed"
+VERSIONS ?= 0.18.1 installed
+drift: setup
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.claims.drift $(VERSIONS)
 
 clean:
 	rm -rf results reports logs models .cache .snakemake

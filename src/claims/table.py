@@ -24,6 +24,7 @@ from adrbench.claims.registry import Text
 from adrbench.claims.schema import Claim, ClaimError, Place, load
 
 Language = Literal["en", "zh"]
+LANGUAGES: dict[Language, str] = {"en": ".md", "zh": ".zh.md"}
 
 TEXTS = Path(__file__).with_name("texts.yaml")
 
@@ -126,7 +127,8 @@ def _document(rows: Sequence[Mapping[str, str]], language: Language) -> list[str
     return table(header, map(line, rows))
 
 
-def _drift(claims: Mapping[str, Claim], measured: Mapping[str, Any], language: Language) -> list[str]:
+def drift_lines(claims: Mapping[str, Claim], measured: Mapping[str, Any], language: Language) -> list[str]:
+    """Claims whose verdict is not the same in all versions, and the counts by version, as a table."""
     changed = [row for row in measured["drift"] if len(set(row["verdicts"].values())) > 1]
     versions = list(measured["counts_by_version"])
     body = [
@@ -205,7 +207,7 @@ def render(
     lines += [f"## {word('kinds', language)}", "", *table(header, kind_rows(measured)), ""]
     lines += [f"## {word('wrong', language)}", "", *_wrong(rows, language), ""]
     if measured["drift"]:
-        lines += [f"## {word('drift', language)}", "", *_drift({c.id: c for c in claims}, measured, language), ""]
+        lines += [f"## {word('drift', language)}", "", *drift_lines({c.id: c for c in claims}, measured, language), ""]
     if measured.get("architectures"):
         lines += [f"## {word('architectures', language)}", "", *_architectures(measured, language), ""]
     if states:
