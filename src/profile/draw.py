@@ -17,6 +17,15 @@ from typing import Any
 from adrbench.evidence import EvidenceError, read, write_text
 from adrbench.profile.figures import LABELS, bandwidth, message, roofline, shares
 
+# A figure in a file of its own inherits no colour: text and axes follow the reader's light or dark setting.
+INK = "<style>svg{color:#24272b}@media (prefers-color-scheme:dark){svg{color:#e8e6e1}}</style>"
+
+
+def with_ink(svg: str) -> str:
+    """A figure that stands alone, with the colour of its text."""
+    head, end, rest = svg.partition(">")
+    return f"{head}{end}\n{INK}{rest}"
+
 
 def by_label(profiles: dict[str, dict[str, Any]], section: str) -> dict[str, Any]:
     """One section of each profile's evidence; ``arm/tier`` is written ``arm, tier``."""
@@ -57,10 +66,10 @@ def main() -> None:
         ceiling = read(Path(spec["ceiling"])).measured
         profiles = {name: read(Path(path)).measured for name, path in spec["profiles"].items()}
         for path in arguments.output:
-            write_text(path, draw(path.name.partition(".")[0], spec, ceiling, profiles))
+            write_text(path, with_ink(draw(path.name.partition(".")[0], spec, ceiling, profiles)))
     except EvidenceError as error:
         sys.exit(f"adrbench figures: {error}")
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         sys.exit(f"adrbench figures: specification: {error!r}; it names platform, language, ceiling and profiles")
 
 

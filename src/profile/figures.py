@@ -16,6 +16,8 @@ from typing import Any
 from adrbench.profile.op_classes import CLASSES
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 380, 70, 50, 20, 20
+# Least distance of two labels' baselines.
+LABEL_PITCH = 13.0
 COLOURS = ("#3b6fb6", "#c2662d", "#4b8f4b", "#8a5aa8", "#b5495b", "#5f9ed1", "#2f8f8f", "#a08a2e", "#6b6b6b", "#b0b0b0")
 
 LABELS: dict[str, dict[str, str]] = {
@@ -155,12 +157,25 @@ def roofline(ceiling: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], 
     roof = [(x(foot), y(foot * bandwidth)), (x(ridge), y(peak)), (x(x.high), y(peak))]
     ticks = {value: engineering(value) for value in x.ticks()}
     parts = [*_frame(x, y, label["intensity"], label["rate"], ticks), _line(roof, COLOURS[0])]
+    taken: list[tuple[bool, float]] = []
     for (arm, phase, _), (intensity, rate) in zip(found, reached, strict=True):
         colour = COLOURS[1 + list(arms).index(arm) % (len(COLOURS) - 1)]
-        side, anchor = (10, "start") if x(intensity) < WIDTH / 2 else (-10, "end")
+        left_half = x(intensity) < WIDTH / 2
+        side, anchor = (10, "start") if left_half else (-10, "end")
+        baseline = _free_baseline(y(rate) + 4, [at for half, at in taken if half == left_half])
+        taken.append((left_half, baseline))
         parts.append(f'<circle cx="{x(intensity):.1f}" cy="{y(rate):.1f}" r="5" fill="{colour}"/>')
-        parts.append(_text(x(intensity) + side, y(rate) + 4, f"{arm} {label[phase]}", anchor))
+        parts.append(_text(x(intensity) + side, baseline, f"{arm} {label[phase]}", anchor))
     return _document(parts, title)
+
+
+def _free_baseline(wanted: float, taken: Sequence[float]) -> float:
+    """A text's baseline near ``wanted`` that no earlier label of the same half lies on: points of arms often coincide."""
+    for step in range(2 * len(taken) + 1):
+        offset = LABEL_PITCH * ((step + 1) // 2) * (1 if step % 2 else -1)
+        if all(abs(wanted + offset - at) >= LABEL_PITCH for at in taken):
+            return wanted + offset
+    return wanted
 
 
 def bandwidth(ceiling: Mapping[str, Any], language: str, title: str) -> str:
