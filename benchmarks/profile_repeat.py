@@ -4,6 +4,7 @@
 
 Needs the platform's model and ceiling: ``snakemake --cores 1 results/cpu/profile/auto.json`` makes them. Run it
 on a quiet host: the profile says what others took of the host's CPU just before, and it is kept in the output.
+Beside the shares of the traces stand those by the worker's processor time, which a busy host changes little.
 Exit code 1 where the profiles do not agree.
 """
 
@@ -60,7 +61,11 @@ def main() -> None:
         "finished_at": now(),
     }
     write_json(arguments.output, result)
-    print(json.dumps({key: result[key] for key in ("trace", "window", "apart_points", "agree")}, indent=1))
+    print(
+        json.dumps(
+            {key: result[key] for key in ("trace", "window", "cpu_time", "agree", "agree_by_cpu_time")}, indent=1
+        )
+    )
     sys.exit(0 if result["agree"] else 1)
 
 

@@ -30,6 +30,7 @@ _PROFILE = [
     "bound",
     "ceiling",
     "checks",
+    "cpu_time",
     "device_time",
     "model_bytes",
     "model_flops",

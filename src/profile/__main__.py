@@ -17,6 +17,7 @@ from adrbench.evidence import Evidence, EvidenceError, digest_raw, now, raw_fold
 from adrbench.job import JobError, run, say
 from adrbench.profile.bound import levers
 from adrbench.profile.checks import model_checks, pool_section
+from adrbench.profile.cpu_time import Sampler, sampler
 from adrbench.profile.model_bytes import check_weights, kv_format
 from adrbench.profile.model_shape import ModelConfigError, load_shape
 from adrbench.profile.phases import Split, between_steps_s, phase_table, read_phases
@@ -28,6 +29,7 @@ from adrbench.profile.sections import (
     busy_share,
     collect_notes,
     counter_section,
+    cpu_time_shares,
     decode_section,
     overhead_section,
     window_shares,
@@ -131,14 +133,14 @@ def trace_rank(file: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
-def clean_window(server: Server, load: Workload, seed: int, vocabulary: int) -> Window:
+def clean_window(server: Server, load: Workload, seed: int, vocabulary: int, cpu_time: Sampler | None = None) -> Window:
     """An unprofiled window whose steps can be timed; one that a busy host spoiled is repeated a few times.
 
     Raises:
         JobError: ``client-slow`` when every attempt was spoiled, and as :func:`run_window`.
     """
     for attempt in range(WINDOW_ATTEMPTS):
-        window = run_window(server, load, seed + attempt * ATTEMPT_SEED, vocabulary)
+        window = run_window(server, load, seed + attempt * ATTEMPT_SEED, vocabulary, cpu_time)
         try:
             decode_steps(window)
         except JobError as error:
@@ -160,10 +162,12 @@ def measure(spec: dict[str, Any], inputs: Inputs, folder: Path) -> Run:
     with serving(spec["server"], folder / "server", ["--profiler-config", profiler_argument(traces)]) as server:
         say("warm-up window")
         run_window(server, load, 0, vocabulary)
+        # On a CPU the processor time of the server's worker tells the phases apart on a busy host, too.
+        cpu_time = sampler(server.process.pid) if spec["server"].get("device_kind", "cpu") == "cpu" else None
         unprofiled = []
         for number in range(inputs.windows):
             say(f"unprofiled window {number + 1} of {inputs.windows}")
-            unprofiled.append(clean_window(server, load, 1 + number, vocabulary))
+            unprofiled.append(clean_window(server, load, 1 + number, vocabulary, cpu_time))
         before = counters(server)
         server.request("/start_profile", {}, 60)
         say("profiled window")
@@ -231,6 +235,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         ),
         "model": shape_as_dict(inputs.shape),
         "window_shares": window_shares(taken),
+        "cpu_time_shares": cpu_time_shares(taken),
         "trace": {
             "events": reader.events,
             "raw_bytes": reader.raw_bytes,

@@ -170,7 +170,7 @@ def roofline(ceiling: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], 
 
 
 def _free_baseline(wanted: float, taken: Sequence[float]) -> float:
-    """A text's baseline near ``wanted`` that no earlier label of the same half lies on: points of arms often coincide."""
+    """A baseline near ``wanted`` that no earlier label of the same half lies on: points of arms often coincide."""
     for step in range(2 * len(taken) + 1):
         offset = LABEL_PITCH * ((step + 1) // 2) * (1 if step % 2 else -1)
         if all(abs(wanted + offset - at) >= LABEL_PITCH for at in taken):

@@ -18,8 +18,9 @@ def compare(profiles: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Phase shares of several profiles of one arm and how far apart they are.
 
     ``trace`` are the shares of step time in the traces (a phase that one of them lacks counts as 0),
-    ``window`` those that the client saw in the unprofiled windows. ``agree`` holds for the traces: every phase
-    within :data:`TOLERANCE_POINTS`.
+    ``window`` those that the client saw in the unprofiled windows, ``cpu_time`` those by the worker's processor
+    time (CPU platforms). ``agree`` holds for the traces: every phase within :data:`TOLERANCE_POINTS`;
+    ``agree_by_cpu_time`` for processor time, which a busy host does not change.
 
     Args:
         profiles: ``measured`` of each profile's evidence.
@@ -38,10 +39,17 @@ def compare(profiles: Sequence[dict[str, Any]]) -> dict[str, Any]:
         phase: _spread([measured["window_shares"][phase]["median"] for measured in profiles])
         for phase in ("prefill", "decode")
     }
+    by_cpu = [measured.get("cpu_time_shares") for measured in profiles]
+    cpu_time = (
+        {p: _spread([shares[p]["median"] for shares in by_cpu if shares]) for p in ("prefill", "decode")}
+        if all(by_cpu)
+        else {}
+    )
     worst = max(row["apart"] for row in trace.values())
     return {
         "trace": trace,
         "window": window,
+        "cpu_time": cpu_time,
         "steps": {
             phase: [measured["phases"].get(phase, {}).get("steps", 0) for measured in profiles] for phase in phases
         },
@@ -50,4 +58,5 @@ def compare(profiles: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "tolerance_points": TOLERANCE_POINTS,
         "apart_points": worst,
         "agree": worst <= TOLERANCE_POINTS,
+        "agree_by_cpu_time": all(row["apart"] <= TOLERANCE_POINTS for row in cpu_time.values()) if cpu_time else None,
     }

@@ -172,18 +172,32 @@ def _bound(
     }
 
 
+def _two_shares(prefill: list[float]) -> dict[str, Interval]:
+    """Shares of prefill and decode, from prefill's in each window."""
+    found = median_interval(prefill)
+    ends = {key: found[key] for key in ("low", "median", "high")}
+    return {
+        "prefill": interval(**ends),
+        "decode": interval(1 - ends["high"], 1 - ends["median"], 1 - ends["low"]),
+    }
+
+
+def cpu_time_shares(taken: Run) -> dict[str, Interval] | None:
+    """As :func:`window_shares`, by the processor time of the server's worker; None on an accelerator.
+
+    What the worker computed, whoever else kept the host busy.
+    """
+    spent = [w.cpu_s for w in taken.unprofiled if w.cpu_s is not None]
+    return _two_shares([prefill / (prefill + decode) for prefill, decode in spent]) if spent else None
+
+
 def window_shares(taken: Run) -> dict[str, Interval]:
     """Share of a window that is prefill (mixed steps included) and decode, seen by the client, without the profiler.
 
     The profiler lengthens steps of many operations more than others, so shares of a trace lean to decode;
     these do not.
     """
-    prefill = median_interval([prefill_share(w) for w in taken.unprofiled])
-    ends = {key: prefill[key] for key in ("low", "median", "high")}
-    return {
-        "prefill": interval(**ends),
-        "decode": interval(1 - ends["high"], 1 - ends["median"], 1 - ends["low"]),
-    }
+    return _two_shares([prefill_share(w) for w in taken.unprofiled])
 
 
 def counter_section(steps: list[Step], counted: dict[str, float]) -> dict[str, Any]:

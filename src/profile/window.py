@@ -16,12 +16,13 @@ import json
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from adrbench.job import JobError
+from adrbench.profile.cpu_time import Sample, Sampler, busiest
 
 # Steps averaged into one sample: single steps of a shared host scatter, a window has few of them.
 STEPS_PER_BLOCK = 8
@@ -87,15 +88,21 @@ class Stream:
     prompt_tokens: int = 0
     output_tokens: int = 0
     error: str = ""
+    on_first: Callable[[], None] | None = None
+    """Called when the first token has arrived."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """All streams of one window but the opener's, its wall time, and when the opener was sent."""
+    """All streams of one window but the opener's, its wall time, and when the opener was sent.
+
+    ``cpu_s``: processor seconds of the server's busiest process up to the last first token, and after it.
+    """
 
     streams: tuple[Stream, ...]
     wall_s: float
     opened_s: float | None = None
+    cpu_s: tuple[float, float] | None = None
 
     @property
     def start_s(self) -> float:
@@ -122,6 +129,8 @@ def _read_events(answer: http.client.HTTPResponse, stream: Stream) -> None:
             raise ValueError(str(event["error"])[:300])
         if event.get("choices"):
             stream.token_s.append(arrived)
+            if len(stream.token_s) == 1 and stream.on_first:
+                stream.on_first()
         if usage := event.get("usage"):
             stream.prompt_tokens, stream.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
 
@@ -152,35 +161,59 @@ def _send(server: Any, prompt: Sequence[int], output_tokens: int, timeout_s: flo
         connection.close()
 
 
+class _LastFirstToken:
+    """Samples processor time once, when the last of ``streams`` has got its first token."""
+
+    def __init__(self, streams: int, sampler: Sampler):
+        self.missing, self.sampler, self.lock = streams, sampler, threading.Lock()
+        self.sample: Sample = {}
+
+    def __call__(self) -> None:
+        with self.lock:
+            self.missing -= 1
+            last = self.missing == 0
+        if last:
+            self.sample = self.sampler()
+
+
 def _start(
-    server: Any, prompt: Sequence[int], output_tokens: int, workload: Workload
+    server: Any,
+    prompt: Sequence[int],
+    output_tokens: int,
+    workload: Workload,
+    on_first: Callable[[], None] | None = None,
 ) -> tuple[threading.Thread, Stream]:
     """A request under way in a thread of its own, and the stream that it fills."""
-    stream = Stream()
+    stream = Stream(on_first=on_first)
     arguments = (server, prompt, output_tokens, workload.timeout_s, stream)
     thread = threading.Thread(target=_send, args=arguments, daemon=True)
     thread.start()
     return thread, stream
 
 
-def run_window(server: Any, workload: Workload, seed: int, vocabulary: int) -> Window:
+def run_window(server: Any, workload: Workload, seed: int, vocabulary: int, sampler: Sampler | None = None) -> Window:
     """Send the opener, then all requests at once, and wait for them.
+
+    ``sampler`` reads the processor time of the server's processes; none: the window keeps no such times.
 
     Raises:
         JobError: ``window-incomplete`` when a request failed or its lengths are not those asked for.
     """
     opening, *texts = prompts(workload, seed, vocabulary)
+    turn = _LastFirstToken(len(texts), sampler or dict)
+    first = turn.sampler()
     began = time.perf_counter()
     opener = _start(server, opening, 1, workload)
     time.sleep(OPENER_LEAD_S)
-    others = [_start(server, text, workload.output_tokens, workload) for text in texts]
+    others = [_start(server, text, workload.output_tokens, workload, turn) for text in texts]
     for thread, _ in (opener, *others):
         thread.join(workload.timeout_s)
     wall_s = time.perf_counter() - began
+    cpu_s = busiest(first, turn.sample, turn.sampler())
     _check("the opener", opener[1], (workload.opener_tokens, 1))
     for number, (_, stream) in enumerate(others, 1):
         _check(f"request {number} of {len(others)}", stream, (workload.input_tokens, workload.output_tokens))
-    return Window(tuple(stream for _, stream in others), wall_s, opener[1].sent_s)
+    return Window(tuple(stream for _, stream in others), wall_s, opener[1].sent_s, cpu_s)
 
 
 def _check(name: str, stream: Stream, asked: tuple[int, int]) -> None:

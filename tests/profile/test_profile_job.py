@@ -5,8 +5,10 @@ Cannot prove: anything about vLLM; a real server and trace are the end-to-end ru
 
 import gzip
 import json
+import os
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from adrbench.evidence import Evidence, read, verify_files, write
@@ -49,6 +51,7 @@ class FakeServer:
 
     def __init__(self, traces, fault):
         self.resolved = {"kv_cache_dtype": "auto", "kv_pool_tokens": 1000}
+        self.process = SimpleNamespace(pid=os.getpid())
         self.traces, self.fault, self.calls, self.windows, self.seeds = traces, fault, [], 0, []
 
     def metrics(self):
@@ -66,7 +69,7 @@ class FakeServer:
             cut = len(packed) // 2 if self.fault == "cut-trace" else len(packed)
             (self.traces / "123-rank-0.456.pt.trace.json.gz").write_bytes(packed[:cut])
 
-    def window(self, _server, load, seed, _vocabulary):
+    def window(self, _server, load, seed, _vocabulary, cpu_time=None):
         self.windows += 1
         self.seeds.append(seed)
         slow = 1.3 if "/start_profile" in self.calls else 1.0
@@ -75,7 +78,7 @@ class FakeServer:
         if lagging.get(self.fault):
             times = times[::2]
         streams = tuple(Stream(0.0, list(times), load.input_tokens, load.output_tokens) for _ in range(load.requests))
-        return Window(streams, 0.35 * slow)
+        return Window(streams, 0.35 * slow, cpu_s=(3.0, 1.0) if cpu_time else None)
 
 
 @pytest.fixture
@@ -201,6 +204,15 @@ def test_shares_without_the_profiler_are_stated(bench):
     shares = bench()[0].measured["window_shares"]
     assert shares["prefill"]["median"] == pytest.approx(0.02 / 0.34)
     assert shares["decode"]["median"] == pytest.approx(1 - 0.02 / 0.34)
+
+
+def test_on_a_cpu_shares_by_processor_time_are_stated(bench):
+    assert bench()[0].measured["cpu_time_shares"]["prefill"]["median"] == pytest.approx(0.75)
+
+
+def test_on_a_device_the_hosts_processor_time_says_nothing(bench):
+    server = {"env": {}, "device_kind": "nvidia"}
+    assert bench(server=server)[0].measured["cpu_time_shares"] is None
 
 
 def test_the_models_shape_is_kept_for_predictions(bench):

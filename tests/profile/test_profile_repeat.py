@@ -39,6 +39,21 @@ def test_the_windows_shares_are_told_but_do_not_decide() -> None:
     assert found["agree"]
 
 
+def test_processor_time_is_judged_apart_from_the_trace() -> None:
+    """A busy host stretched one trace; the work was the same."""
+    profiles = [measured(0.62, 0.38), measured(0.47, 0.53)]
+    for number, one in enumerate(profiles):
+        one["cpu_time_shares"] = {"prefill": {"median": 0.60 + 0.01 * number}, "decode": {"median": 0.40}}
+    found = compare(profiles)
+    assert not found["agree"]
+    assert found["agree_by_cpu_time"]
+    assert found["cpu_time"]["prefill"]["apart"] == pytest.approx(1.0)
+
+
+def test_without_processor_time_nothing_is_said_of_it() -> None:
+    assert compare([measured(0.4, 0.6), measured(0.4, 0.6)])["agree_by_cpu_time"] is None
+
+
 def test_one_profile_agrees_with_nothing() -> None:
     with pytest.raises(ValueError, match="two are needed"):
         compare([measured(0.4, 0.6)])
