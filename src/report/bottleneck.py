@@ -95,6 +95,7 @@ class Bottleneck:
     sizes: list[SizeRow] = field(default_factory=list)
     counted: list[CountedRow] = field(default_factory=list)
     window_shares: list[Cell] = field(default_factory=list)
+    cpu_shares: list[Cell] = field(default_factory=list)
     step_overhead: Cell = MISSING
     figures: dict[str, Path] = field(default_factory=dict)
 
@@ -287,7 +288,11 @@ def counted_rows(context: Context) -> list[CountedRow]:
 def bottleneck(context: Context, profile: str) -> Bottleneck:
     """All of block B's conclusions; ``profile`` is the one whose levers are listed."""
     store, document = context.store, f"profile/{profile}"
-    shares = store.raw(document, "measured", "window_shares") or {}
+
+    def shares(section: str) -> list[Cell]:
+        known = store.raw(document, "measured", section) or {}
+        return [store.cell(document, "measured", section, phase, unit="fraction") for phase in PHASES if phase in known]
+
     return Bottleneck(
         bounds=bound_rows(context),
         levers=lever_rows(context, profile),
@@ -295,11 +300,8 @@ def bottleneck(context: Context, profile: str) -> Bottleneck:
         checks=check_rows(context),
         sizes=size_rows(context),
         counted=counted_rows(context),
-        window_shares=[
-            store.cell(document, "measured", "window_shares", phase, unit="fraction")
-            for phase in PHASES
-            if phase in shares
-        ],
+        window_shares=shares("window_shares"),
+        cpu_shares=shares("cpu_time_shares"),
         step_overhead=store.cell(document, "measured", "overhead", "decode_step_ratio", unit="ratio"),
         figures=dict(context.spec.figures),
     )

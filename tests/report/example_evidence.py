@@ -249,6 +249,7 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
                 "g06": {"threshold": 0.6, "utilisation": used, "verdict": "failed", "text": "x"},
                 "overhead": {"ratio": 1.34, "decode_step_ratio": 1.52},
                 "window_shares": {"prefill": share(0.37), "decode": share(0.63)},
+                "cpu_time_shares": {"prefill": share(0.34), "decode": share(0.66)},
                 "bounds": {
                     "prefill": bound("compute", 1.31, decided_by="alone", leading=["compute"]),
                     "decode": bound("none", 0.0583, decided_by="nothing", leading=["launch", "bandwidth"]),
