@@ -88,8 +88,6 @@ class Stream:
     prompt_tokens: int = 0
     output_tokens: int = 0
     error: str = ""
-    on_first: Callable[[], None] | None = None
-    """Called when the first token has arrived."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,8 @@ def prompts(workload: Workload, seed: int, vocabulary: int) -> list[list[int]]:
     return [[choose.randint(low, high) for _ in range(length)] for length in workload.prompt_lengths]
 
 
-def _read_events(answer: http.client.HTTPResponse, stream: Stream) -> None:
+def _read_events(answer: http.client.HTTPResponse, stream: Stream, on_first: Callable[[], None] | None = None) -> None:
+    """Fill ``stream`` from the answer's events; ``on_first`` is called when the first token has arrived."""
     for raw in answer:
         line = raw.strip()
         if not line.startswith(b"data:") or line == b"data: [DONE]":
@@ -129,13 +128,20 @@ def _read_events(answer: http.client.HTTPResponse, stream: Stream) -> None:
             raise ValueError(str(event["error"])[:300])
         if event.get("choices"):
             stream.token_s.append(arrived)
-            if len(stream.token_s) == 1 and stream.on_first:
-                stream.on_first()
+            if len(stream.token_s) == 1 and on_first:
+                on_first()
         if usage := event.get("usage"):
             stream.prompt_tokens, stream.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
 
 
-def _send(server: Any, prompt: Sequence[int], output_tokens: int, timeout_s: float, stream: Stream) -> None:
+def _send(
+    server: Any,
+    prompt: Sequence[int],
+    output_tokens: int,
+    timeout_s: float,
+    stream: Stream,
+    on_first: Callable[[], None] | None = None,
+) -> None:
     address = urlsplit(server.base_url)
     body = {
         "model": server.model,
@@ -154,7 +160,7 @@ def _send(server: Any, prompt: Sequence[int], output_tokens: int, timeout_s: flo
         answer = connection.getresponse()
         if answer.status != 200:
             raise ValueError(f"HTTP {answer.status}: {answer.read(300).decode(errors='replace')}")
-        _read_events(answer, stream)
+        _read_events(answer, stream, on_first)
     except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
         stream.error = f"{type(error).__name__}: {error}"
     finally:
@@ -184,8 +190,8 @@ def _start(
     on_first: Callable[[], None] | None = None,
 ) -> tuple[threading.Thread, Stream]:
     """A request under way in a thread of its own, and the stream that it fills."""
-    stream = Stream(on_first=on_first)
-    arguments = (server, prompt, output_tokens, workload.timeout_s, stream)
+    stream = Stream()
+    arguments = (server, prompt, output_tokens, workload.timeout_s, stream, on_first)
     thread = threading.Thread(target=_send, args=arguments, daemon=True)
     thread.start()
     return thread, stream

@@ -3,6 +3,7 @@
 Cannot prove: that vLLM sends one chunk per step; the code refuses windows in which no stream shows that.
 """
 
+import dataclasses
 import json
 import threading
 import time
@@ -90,6 +91,26 @@ def test_incomplete_window_is_refused(fault):
     with mock_server(fault) as (server, _), pytest.raises(JobError, match="request 1 of 2") as caught:
         run_window(server, LOAD, seed=1, vocabulary=100)
     assert caught.value.reason == "window-incomplete"
+
+
+def test_processor_time_is_sampled_at_the_last_first_token():
+    """Three samples: before, when both streams have a token, and after."""
+    used = iter([{7: 1.0}, {7: 3.0}, {7: 4.0}])
+    with mock_server() as (server, _):
+        window = run_window(server, LOAD, seed=1, vocabulary=100, sampler=lambda: next(used))
+    assert window.cpu_s == (2.0, 1.0)
+    assert run_window_without_sampler() is None
+
+
+def run_window_without_sampler():
+    with mock_server() as (server, _):
+        return run_window(server, LOAD, seed=1, vocabulary=100).cpu_s
+
+
+def test_a_window_can_be_kept_as_json():
+    with mock_server() as (server, _):
+        window = run_window(server, LOAD, seed=1, vocabulary=100, sampler=lambda: {1: 1.0})
+    assert json.loads(json.dumps(dataclasses.asdict(window)))["streams"][0]["output_tokens"] == 20
 
 
 def test_a_failed_opener_is_refused():
