@@ -114,6 +114,7 @@ def test_marks_are_no_escaped_markup(spec: Spec) -> None:
     assert "&lt;a id" not in text
 
 
+@pytest.mark.parametrize("adr", ["adr0010", "adr0011"], indirect=True)
 def test_each_statement_has_one_number_and_one_footnote(spec: Spec) -> None:
     text = text_of(spec, open_store(spec))
     marked = set(re.findall(r"\(#s(\d+)\)", text))
