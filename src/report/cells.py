@@ -1,6 +1,6 @@
 """Marks on the cells of the team's tables: which of a cell's statements hold, and what is the case instead.
 
-``tables/cells.yaml`` says which claims a cell rests on; the verdicts and corrected values come from the claims
+``cells.yaml`` says which claims a cell rests on; the verdicts and corrected values come from the claims
 job's evidence. Nothing is marked as right that was not checked: without evidence every mark says so.
 """
 
@@ -15,7 +15,7 @@ import yaml
 from adrbench.report.context import Context, both
 from adrbench.report.view import Phrase, Shown
 
-CELLS = Path(__file__).with_name("tables") / "cells.yaml"
+CELLS = Path(__file__).with_name("cells.yaml")
 # What a mark says at a glance; the words stand in the footnote.
 SIGNS = {"holds": "✓", "false": "✗", "imprecise": "≈", "moved": "→", "unverified": "?"}
 REFUTED = ("false", "imprecise", "moved")

@@ -160,7 +160,7 @@ class Renderer:
     def marked(self, shown: Any, cell: str) -> str:
         """A cell of the team's tables with the verdicts on its statements, and what is the case instead.
 
-        A cell that ``tables/cells.yaml`` does not name has no marks; a test sees to it that it names all.
+        A cell that ``cells.yaml`` does not name has no marks; a test sees to it that it names all.
         """
         found = self.cells.get(cell, [])
         if any(note.checked for note in found):
