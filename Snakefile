@@ -19,7 +19,7 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
-from adrbench.config import jobs
+from adrbench.config import inputs, jobs
 from adrbench.evidence import canonical
 
 end_with_batch_script()
@@ -56,7 +56,10 @@ include: "rules/eval.smk"
 include: "rules/profile.smk"
 include: "rules/claims.smk"
 include: "rules/decide.smk"
+include: "rules/records.smk"
+include: "rules/lock.smk"
 include: "rules/report.smk"
+include: "rules/audit.smk"
 
 
 # Analysis runs where Snakemake runs: seconds of work are not worth a place in a queue.
@@ -64,8 +67,13 @@ localrules:
     all,
     verify,
     decide,
+    history,
+    lock,
     report,
+    seal,
     publish,
+    status,
+    audit,
     claims,
     claims_table,
 
@@ -74,6 +82,7 @@ rule all:
     default_target: True
     input:
         PUBLISHED,
+        unnamed_evidence(),
 
 
 rule verify:
@@ -83,7 +92,12 @@ rule verify:
         "the device is what config/platforms/{P}.yaml declares"
 
 
+onerror:
+    mark_stale()
+
+
 onsuccess:
+    mark_stale()
     built = [path for path in PUBLISHED if Path(path).is_file()]
     if built:
         print(f"Reports of platform {P}: {', '.join(built)}")

@@ -275,7 +275,7 @@ def render(report: Report, language: Language, output: Path, languages: Sequence
     renderer = Renderer(language, report.proofs, output, report.cells)
     text = (
         templates()
-        .get_template(f"{report.adr}.md.j2")
+        .get_template("adr.md.j2")
         .render(
             r=report,
             t=renderer.t,

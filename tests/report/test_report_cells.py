@@ -29,7 +29,7 @@ CELLS = {cell: claims for cells in declared().values() for cell, claims in cells
 
 def cells_of_the_tables() -> set[str]:
     """Names of all cells that the team wrote, from the tables themselves."""
-    first, second = team.adr0011(), team.adr0010()
+    first, second = team.document("adr0011"), team.document("adr0010")
     columns = ("memory", "delta", "support", "cost")
     return (
         {f"layers.{row.name}.{column}" for row in first.layers for column in ("trigger", "note", "risk")}
