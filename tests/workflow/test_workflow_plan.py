@@ -213,7 +213,7 @@ def test_a_new_decision_is_a_file_and_its_name(snakemake, tmp_path):
     (folder / "adr0099.yaml").write_text(text.replace("adr0013", "adr0099"))
     (tmp_path / "values.yaml").write_text(yaml.safe_dump({"decisions": str(folder), "adrs": ["adr0099"]}))
     done = snakemake(
-        tmp_path / "work", "-n", "--quiet", "rules", "reports/adr0099.md",
+        tmp_path / "work", "reports/adr0099.md", "-n", "--quiet", "rules",
         "--configfile", str(ROOT / "config/config.yaml"), str(tmp_path / "values.yaml"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
