@@ -57,13 +57,6 @@ def test_evidence_of_a_decision(adr, serve, evaluated, integrate, none) -> None:
     assert set(found) == set(EVERYTHING)
 
 
-@pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "config/platforms").glob("*.yaml")))
-def test_every_shipped_arm_belongs_to_a_decision(name: str) -> None:
-    run = load(MAIN | {"platform": name})
-    named = {arm.name for decision in run.decisions.values() for arm in inputs.arms(decision, run.platform)}
-    assert sorted({arm.name for arm in run.platform.arms} - named) == []
-
-
 def test_an_id_that_is_not_the_file_s_name_is_refused(tmp_path) -> None:
     folder = tmp_path / "decisions"
     folder.mkdir()
