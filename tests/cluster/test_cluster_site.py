@@ -48,7 +48,7 @@ def test_bad_sites_name_file_and_key(tmp_path, change, words):
 
 
 def test_a_missing_site_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere.yaml"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         load_site(tmp_path / "nowhere.yaml")
 
 
