@@ -54,7 +54,8 @@ def config(mode: str) -> dict[str, Any]:
         "font": FONT,
         "background": "#ffffff" if mode == "light" else "transparent",
         "view": {"stroke": None},
-        "axis": axis | {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 260},
+        "axis": axis
+        | {"tickCount": 6, "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 260},
         "legend": {
             "labelColor": ink,
             "titleColor": muted,
@@ -126,15 +127,12 @@ def _forest(gate: str, rows: Sequence[Row], t: Words) -> Any:
     interval = base.mark_rule(strokeWidth=5, opacity=0.5, strokeCap="round").encode(
         alt.X("shown_low:Q", title=None, scale=scale), y, x2="shown_high:Q", color=colour, tooltip=tips
     )
-    left = (
-        base.transform_filter("datum.low === null")
-        .mark_text(text="◀", fontSize=11)
-        .encode(alt.X("shown_low:Q"), y, color=colour)
+    # As a condition, not as a filter: an empty layer has no extent and Vega warns of it.
+    left = base.mark_text(fontSize=11).encode(
+        alt.X("shown_low:Q"), y, color=colour, text=alt.condition("datum.low === null", alt.value("◀"), alt.value(""))
     )
-    right = (
-        base.transform_filter("datum.high === null")
-        .mark_text(text="▶", fontSize=11)
-        .encode(alt.X("shown_high:Q"), y, color=colour)
+    right = base.mark_text(fontSize=11).encode(
+        alt.X("shown_high:Q"), y, color=colour, text=alt.condition("datum.high === null", alt.value("▶"), alt.value(""))
     )
     value = base.mark_point(filled=True, size=70, opacity=1).encode(alt.X("value:Q"), y, color=colour, tooltip=tips)
     limit = base.mark_rule(strokeDash=[4, 3]).encode(alt.X("min(limit):Q"))

@@ -9,7 +9,6 @@ import yaml
 
 FIGURES = (
     "pareto",
-    "gates",
     "latency_ttft",
     "latency_tpot",
     "rounds",
@@ -17,6 +16,7 @@ FIGURES = (
     "roofline",
     "shares",
     "bandwidth",
+    "gates",
     "kernels",
 )
 SUFFIXES = {"en": ".svg", "zh": ".zh.svg"}
