@@ -28,6 +28,9 @@ end_with_batch_script()
 configfile: BASE / "config/config.yaml"
 
 
+report: "rules/captions/workflow.rst"
+
+
 try:
     RUN = configuration.load(config)
     SITE = configuration.load_site(BASE / RUN.main.cluster.site)
@@ -57,6 +60,7 @@ include: "rules/profile.smk"
 include: "rules/claims.smk"
 include: "rules/decide.smk"
 include: "rules/report.smk"
+include: "rules/page.smk"
 
 
 # Analysis runs where Snakemake runs: seconds of work are not worth a place in a queue.

@@ -1,8 +1,9 @@
-# The ADRs in each language, per platform; reports/<adr>.md are those of the active platform.
+# The ADRs in each language and the page, per platform; those in reports/ are the active platform's.
 DOCUMENTS = RUN.main.adrs + (["claims"] if RUN.main.claims.enabled else [])
-PUBLISHED = [
-    f"reports/{name}{SUFFIX[language]}" for name in DOCUMENTS for language in LANGUAGES
+DOCUMENT_FILES = [
+    f"{name}{SUFFIX[language]}" for name in DOCUMENTS for language in LANGUAGES
 ]
+PUBLISHED = [f"reports/{name}" for name in [*DOCUMENT_FILES, "index.html"]]
 
 
 rule report:
@@ -10,7 +11,12 @@ rule report:
         leaves(all_evidence()),
         decide=f"{RESULTS}/decide/{{adr}}.json",
     output:
-        evidence=f"reports/{P}/{{adr}}{{suffix}}",
+        evidence=report(
+            f"reports/{P}/{{adr}}{{suffix}}",
+            category="Decisions",
+            caption="captions/adr.rst",
+            labels={"ADR": "{adr}", "file": "{adr}{suffix}"},
+        ),
     log:
         f"{LOGS}/report/{{adr}}{{suffix}}.log",
     wildcard_constraints:

@@ -38,7 +38,7 @@ MEASURING_CODE = {
 def code_digest(stage: str) -> str:
     """Digest of the code that a stage's measurement depends on."""
     return digest_tree(
-        *(ROOT / path for path in MEASURING_CODE[stage]), suffixes=(".py", ".yaml", ".txt", ".json", ".j2")
+        *(ROOT / path for path in MEASURING_CODE[stage]), suffixes=(".py", ".yaml", ".txt", ".json", ".j2", ".css", ".js")
     )
 
 
@@ -228,6 +228,26 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,
         "gain_rule": decision.objective.gain_rule,
+    }
+
+
+def page(run: Run, evidence: dict[str, Any], verdicts: dict[str, str], **files: list[str]) -> dict[str, Any]:
+    """``SiteSpec`` of the page, its figures and the tidy tables (report/site.py).
+
+    Args:
+        evidence: paths by stage, shared by all decisions.
+        verdicts: the verdict's path of each decision.
+        files: ``claim_files``, ``imported``, ``kernels``, ``documents``.
+    """
+    return {
+        "platform": run.platform.model_dump(mode="json"),
+        "evidence": evidence,
+        "decisions": [
+            {"adr": adr, "decision": run.decisions[adr].model_dump(mode="json"), "decide": path}
+            for adr, path in verdicts.items()
+        ],
+        "rejected": f"results/{run.platform.name}/rejected",
+        **files,
     }
 
 

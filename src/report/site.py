@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench import evidence
+from adrbench.config.decision import Decision
 from adrbench.config.models import Platform
 from adrbench.evidence import EvidenceError
 from adrbench.report.adr import Report
@@ -17,26 +18,52 @@ from adrbench.report.collect import collect, open_store
 from adrbench.report.imported.schema import Imported
 from adrbench.report.imported.schema import read as read_imported
 from adrbench.report.lookup import Store
-from adrbench.report.spec import Language, Spec
+from adrbench.report.spec import EvidencePaths, Spec
 from pydantic import BaseModel, ConfigDict, Field
+
+
+class DecisionSpec(BaseModel):
+    """One decision. ``evidence`` only where it reads other files than its platform's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    adr: str
+    decision: Decision
+    decide: Path | None = None
+    evidence: EvidencePaths | None = None
 
 
 class SiteSpec(BaseModel):
     """Any number of decisions of one platform.
 
-    Each decision names its own evidence, as its Markdown report does. ``kernels`` are results of
-    ``benchmarks/decode_attention.py`` that belong to the platform; ``documents`` the reports that lie
-    beside the page.
+    ``kernels`` are results of ``benchmarks/decode_attention.py`` that belong to the platform; ``documents``
+    the reports that lie beside the page.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    decisions: list[Spec] = Field(min_length=1)
+    platform: Platform
+    evidence: EvidencePaths
+    decisions: list[DecisionSpec] = Field(min_length=1)
+    rejected: Path | None = None
     claim_files: list[Path] = []
     imported: list[Path] = []
     kernels: list[Path] = []
     documents: list[str] = []
-    languages: list[Language] = ["en", "zh"]
+
+    def reports(self) -> list[Spec]:
+        """Each decision as its Markdown report takes it."""
+        return [
+            Spec(
+                platform=self.platform,
+                decision=one.decision,
+                adr=one.adr,
+                language="en",
+                evidence=(one.evidence or self.evidence).model_copy(update={"decide": one.decide}),
+                rejected=self.rejected,
+            )
+            for one in self.decisions
+        ]
 
 
 @dataclass(frozen=True)
@@ -56,7 +83,7 @@ class Site:
 
     @property
     def platform(self) -> Platform:
-        return self.decisions[0].spec.platform
+        return self.spec.platform
 
     @property
     def tiers(self) -> list[str]:
@@ -122,7 +149,7 @@ def load(spec: SiteSpec) -> Site:
         EvidenceError: a file is damaged or of an unknown schema.
     """
     decisions = []
-    for one in spec.decisions:
+    for one in spec.reports():
         store = open_store(one)
         decisions.append(Decided(one, store, collect(one, store)))
     return Site(spec, decisions, [read_imported(path) for path in spec.imported])

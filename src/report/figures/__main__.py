@@ -51,7 +51,8 @@ def reason_svg(title: str, reason: str, language: str) -> str:
         for n, line in enumerate(lines)
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        'role="img" '
         f'font-family="sans-serif"><title>{escape(title)}</title><rect width="100%" height="100%" fill="#ffffff"/>'
         f'<text x="16" y="28" font-size="13" font-weight="600" fill="#24272b">{escape(title)}</text>{text}</svg>\n'
     )

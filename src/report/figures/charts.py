@@ -117,8 +117,11 @@ def pareto(rows: Sequence[Row], t: Words) -> Any:
 def _forest(gate: str, rows: Sequence[Row], t: Words) -> Any:
     own = [row for row in rows if row["gate"] == gate]
     base = _base().transform_filter(alt.FieldEqualPredicate(field="gate", equal=gate))
-    tips = [t.tip("label:N", "word.option"), t.tip("value:Q", "word.value", ".3~f"), t.tip("low:Q", "word.low", ".3~f"),
-            t.tip("high:Q", "word.high", ".3~f"), t.tip("limit:Q", "word.limit", ".3~f"), t.tip("verdict:N", "word.verdict")]  # fmt: skip
+    tips = [
+        t.tip("label:N", "word.option"),
+        *(t.tip(f"{key}:Q", f"word.{key}", ".3~f") for key in ("value", "low", "high", "limit")),
+        t.tip("verdict:N", "word.verdict"),
+    ]
     y = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(ticks=False, domain=False))
     colour = alt.Color(
         "verdict:N", scale=alt.Scale(domain=list(VERDICTS), range=list(VERDICTS.values())), title=t("word.verdict")
@@ -192,8 +195,8 @@ def roofline(rows: Sequence[Row], t: Words) -> Any:
     y = alt.Y(
         "flop_per_s:Q", title=t("axis.rate"), scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=5)
     )
-    tips = [t.tip("arm:N", "word.arm"), t.tip("phase:N", "word.phase"), t.tip("flop_per_byte:Q", "axis.intensity", ".3~s"),
-            t.tip("flop_per_s:Q", "axis.rate", ".3~s")]  # fmt: skip
+    tips = [t.tip("arm:N", "word.arm"), t.tip("phase:N", "word.phase"),
+            t.tip("flop_per_byte:Q", "axis.intensity", ".3~s"), t.tip("flop_per_s:Q", "axis.rate", ".3~s")]  # fmt: skip
     base, phases = _base().transform_filter("datum.role === 'phase'"), ["prefill", "decode", "mixed"]
     roof = _base().transform_filter("datum.role === 'roof'").mark_line(strokeWidth=2, color="#8a8d91").encode(x, y)
     shape = alt.Shape("phase:N", scale=alt.Scale(domain=phases), title=t("word.phase"))
@@ -216,7 +219,7 @@ def shares(rows: Sequence[Row], t: Words) -> Any:
     )
 
 
-def bandwidth(rows: Sequence[Row], t: Words) -> Any:
+def bandwidth(_rows: Sequence[Row], t: Words) -> Any:
     x = alt.X(
         "bytes:Q",
         title=t("axis.set"),
@@ -240,7 +243,7 @@ def bandwidth(rows: Sequence[Row], t: Words) -> Any:
 def _kernel_case(case: str, rows: Sequence[Row], t: Words) -> Any:
     own = [row for row in rows if row["case"] == case]
     base = _base().transform_filter(alt.FieldEqualPredicate(field="case", equal=case))
-    tips = [t.tip("kernel:N", "word.provider"), t.tip("case:N", "word.case"), t.tip("bytes_per_s:Q", "axis.bytes_per_s", ".3~s"),
+    tips = [t.tip("kernel:N", "word.provider"), t.tip("bytes_per_s:Q", "axis.bytes_per_s", ".3~s"),
             t.tip("median_us:Q", "word.us", ".1f"), t.tip("ceiling:Q", "word.ceiling", ".3~s")]  # fmt: skip
     order = [row["kernel"] for row in sorted(own, key=lambda row: -row["bytes_per_s"])]
     y = alt.Y("kernel:N", sort=order, title=None)

@@ -28,9 +28,9 @@ from markupsafe import Markup
 FOLDER = Path(__file__).parent
 VEGA_LITE = "6.4"
 MARKS = {
-    "passed": "✓", "failed": "✕", "undecided": "?", "better": "✓", "worse": "✕", "baseline": "–", "holds": "✓", "false": "✕",
-    "moved": "↷", "imprecise": "≈", "unverified": "◌", "accepted": "✓", "proposed": "?", "blocked": "✕", "none": "◌",
-    "measured": "✓", "absent": "◌",
+    "passed": "✓", "failed": "✕", "undecided": "?", "better": "✓", "worse": "✕", "baseline": "–",
+    "holds": "✓", "false": "✕", "moved": "↷", "imprecise": "≈", "unverified": "◌",
+    "accepted": "✓", "proposed": "?", "blocked": "✕", "none": "◌",
 }  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def bundle_script() -> str:
     Raises:
         ValueError: the bundle cannot be put into a page.
     """
-    script = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
     if "</script" in script.lower() or "<!--" in script:
         raise ValueError("vl-convert's bundle holds a tag that would end the script; use another version")
     # As a classic script: its names stay inside.

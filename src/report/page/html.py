@@ -130,7 +130,7 @@ class Html:
         if isinstance(shown, Text):
             return inline(getattr(shown, language))
         if isinstance(shown, (list, tuple)):
-            return Markup(words()["comma"][language]).join(self.one(item, language) for item in shown)
+            return inline(words()["comma"][language]).join(self.one(item, language) for item in shown)
         return escape(str(shown))
 
     def both(self, shown: Any) -> Markup:

@@ -44,9 +44,9 @@ def readme(sizes: dict[str, int]) -> str:
     lines = [
         "# Data",
         "",
-        "One row an observation. Each table is there as CSV (UTF-8, comma, header) and as Parquet with types; an empty",
-        "field means that nobody measured it. Made from evidence by `python -m adrbench.report.tidy`; `schema.json` says",
-        "the same for programs. `import pandas; pandas.read_parquet('rounds.parquet')` reads one.",
+        "One row an observation. Each table is there as CSV (UTF-8, comma, header) and as Parquet with types; an",
+        "empty field means that nobody measured it. Made from evidence by `python -m adrbench.report.tidy`;",
+        "`schema.json` says the same for programs.",
         "",
     ]
     for name, table in columns().items():
