@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from adrbench.evidence import canonical
 from adrbench.report.figures import rows as figure_rows
 from adrbench.report.figures.__main__ import MOST_ROWS, csv_text, thinned, write
 from adrbench.report.figures.names import FIGURES, SUFFIXES, files, texts
@@ -62,10 +63,17 @@ def test_a_figure_without_data_says_why(without_data: Path, name: str) -> None:
 
 
 def test_pareto_has_the_baseline_at_zero_and_the_range_over_rounds(site_spec: dict[str, Any]) -> None:
-    rows = figure_rows.pareto(load(SiteSpec.model_validate(site_spec)))
+    rows = figure_rows.rows_of("pareto", load(SiteSpec.model_validate(site_spec)))
     base = next(row for row in rows if (row["arm"], row["tier"]) == ("auto", "short"))
     assert (base["delta"], base["delta_low"], base["rounds"]) == (0.0, None, 2)
     assert base["rate_low"] < base["output_tokens_per_s"] < base["rate_high"]
+
+
+def test_tiers_and_arms_stand_in_the_platforms_order(site_spec: dict[str, Any]) -> None:
+    """Not in the order of the evidence, which canonical JSON sorts by name."""
+    rows = figure_rows.rows_of("latency_ttft", load(SiteSpec.model_validate(json.loads(canonical(site_spec)))))
+    assert list(dict.fromkeys(row["tier"] for row in rows)) == ["short", "medium", "long"]
+    assert list(dict.fromkeys(row["arm"] for row in rows)) == ["auto", "fp8-e4m3", "fp8-e5m2"]
 
 
 def test_an_open_end_is_drawn_to_the_edge(site_spec: dict[str, Any]) -> None:

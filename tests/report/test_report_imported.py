@@ -1,4 +1,4 @@
-"""Imports of other tools' results, on files that those tools wrote: vllm bench serve 0.27.0, GuideLLM 0.7.3, AIPerf 0.10.0.
+"""Imports of other tools' results, on files that vllm bench serve 0.27.0, GuideLLM 0.7.3 and AIPerf 0.10.0 wrote.
 
 The samples were made against a mock server; their per-request records were left out. What this cannot prove:
 that a later version of a tool keeps its keys (then the import says which is missing).
@@ -133,7 +133,7 @@ def test_an_import_keeps_the_original_and_its_digest(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="another file was imported under this name"):
         import_file(SAMPLES / "aiperf-0.10.0.json", tmp_path, "cpu", "theirs")
     written.write_text("{}")
-    with pytest.raises(EvidenceError, match="theirs.json: name: Field required"):
+    with pytest.raises(EvidenceError, match=r"theirs\.json: name: Field required"):
         read(written)
 
 

@@ -20,7 +20,7 @@ from adrbench.evidence import write_text
 from adrbench.report.command import run
 from adrbench.report.figures.charts import WIDTH, config, specification
 from adrbench.report.figures.names import FIGURES, SUFFIXES, texts
-from adrbench.report.figures.rows import ROWS, Row
+from adrbench.report.figures.rows import Row, rows_of
 from adrbench.report.site import Site, load
 
 LANGUAGES = ("en", "zh")
@@ -78,7 +78,7 @@ def caption(name: str, site: Site, language: str) -> str:
 
 def draw(name: str, site: Site, folder: Path) -> dict[str, Any]:
     """Write one figure's files; its entry for the page."""
-    rows = ROWS[name](site)
+    rows = rows_of(name, site)
     write_text(folder / f"{name}.csv", csv_text(rows))
     entry: dict[str, Any] = {
         "name": name,

@@ -15,6 +15,11 @@ from adrbench.report.figures.rows import Row
 
 WIDTH = 620
 ROW = 22  # pixels of one row of a list-like chart
+# Bytes with a binary prefix, as a Vega expression.
+BINARY = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~g') + ' GiB' : datum.value >= 1048576 ? "
+    "format(datum.value / 1048576, '.3~g') + ' MiB' : format(datum.value / 1024, '.3~g') + ' KiB'"
+)
 VERDICTS = {"passed": "#2a9158", "undecided": "#b97a0a", "failed": "#d64533"}
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans CJK SC', 'WenQuanYi Micro Hei', sans-serif"
 CATEGORY = {
@@ -57,6 +62,9 @@ def config(mode: str) -> dict[str, Any]:
         "axis": axis
         | {"tickCount": 6, "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 260},
         "legend": {
+            "symbolOpacity": 1,
+            "symbolBaseFillColor": ink,
+            "symbolBaseStrokeColor": ink,
             "labelColor": ink,
             "titleColor": muted,
             "labelFontSize": 11,
@@ -191,10 +199,9 @@ def kv_memory(rows: Sequence[Row], t: Words) -> Any:
 
 
 def roofline(rows: Sequence[Row], t: Words) -> Any:
-    x = alt.X("flop_per_byte:Q", title=t("axis.intensity"), scale=alt.Scale(type="log", nice=False))
-    y = alt.Y(
-        "flop_per_s:Q", title=t("axis.rate"), scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=5)
-    )
+    log = alt.Scale(type="log", nice=False)
+    x = alt.X("flop_per_byte:Q", title=t("axis.intensity"), scale=log, axis=alt.Axis(grid=False, tickCount=5))
+    y = alt.Y("flop_per_s:Q", title=t("axis.rate"), scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", grid=False))
     tips = [t.tip("arm:N", "word.arm"), t.tip("phase:N", "word.phase"),
             t.tip("flop_per_byte:Q", "axis.intensity", ".3~s"), t.tip("flop_per_s:Q", "axis.rate", ".3~s")]  # fmt: skip
     base, phases = _base().transform_filter("datum.role === 'phase'"), ["prefill", "decode", "mixed"]
@@ -220,12 +227,8 @@ def shares(rows: Sequence[Row], t: Words) -> Any:
 
 
 def bandwidth(_rows: Sequence[Row], t: Words) -> Any:
-    x = alt.X(
-        "bytes:Q",
-        title=t("axis.set"),
-        scale=alt.Scale(type="log", base=2, nice=False),
-        axis=alt.Axis(format=".2~s", tickCount=6),
-    )
+    sizes = alt.Axis(labelExpr=BINARY, tickCount=6, grid=False)
+    x = alt.X("bytes:Q", title=t("axis.set"), scale=alt.Scale(type="log", base=2, nice=False), axis=sizes)
     y = alt.Y("bytes_per_s:Q", title=t("axis.bytes_per_s"), scale=alt.Scale(zero=True), axis=alt.Axis(format="~s"))
     colour = alt.Color("kind:N", scale=alt.Scale(domain=["read", "copy", "write"]), title=t("word.kind"))
     tips = [

@@ -205,7 +205,7 @@ def kernels(site: Site) -> list[Row]:
     return [row for path in site.spec.kernels for row in _kernel_rows(path)]
 
 
-ROWS: dict[str, Callable[[Site], list[Row]]] = {
+_ROWS: dict[str, Callable[[Site], list[Row]]] = {
     "pareto": pareto,
     "gates": gates,
     "latency_ttft": _latency("ttft_ms"),
@@ -217,3 +217,15 @@ ROWS: dict[str, Callable[[Site], list[Row]]] = {
     "bandwidth": bandwidth,
     "kernels": kernels,
 }
+
+
+def rows_of(name: str, site: Site) -> list[Row]:
+    """Rows of a figure, tiers and arms in the platform file's order: a specification's JSON has sorted keys."""
+    tiers = {tier: number for number, tier in enumerate(site.tiers)}
+    arms = {arm: number for number, arm in enumerate(site.arms)}
+
+    def place(row: Row) -> tuple[int, int]:
+        return tiers.get(row.get("tier") or "", -1), arms.get(row.get("arm") or "", -1)
+
+    # Stable: what has no tier or arm, or the same, keeps its order. Gates keep the decision file's order.
+    return _ROWS[name](site) if name in ("gates", "roofline", "kernels") else sorted(_ROWS[name](site), key=place)
