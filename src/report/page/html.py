@@ -73,6 +73,8 @@ class Registry:
         self._numbers: dict[tuple[tuple[int, str], ...], int] = {}
 
     def file(self, path: str) -> int:
+        """Number of a file; its path is kept relative to the working folder, to which ``data-root`` leads."""
+        path = path if path.startswith("(") else os.path.relpath(path).replace(os.sep, "/")
         if path not in self.files:
             self.files.append(path)
         return self.files.index(path)
