@@ -38,9 +38,12 @@ PAGE_SPEC = canonical(
         documents=[Path(path).name for path in DOCUMENT_FILES],
     )
 )
-PAGE_SHELL = (
-    PROJECT + "-m adrbench.report.{params.part} --spec {params.spec:q} "
-    "--output {params.output:q} > {log:q} 2>&1"
+PAGE_SHELL = " ".join(
+    [
+        PROJECT,
+        "-m adrbench.report.{params.part} --spec {params.spec:q}",
+        "--output {params.output:q} > {log:q} 2>&1",
+    ]
 )
 
 
@@ -71,7 +74,7 @@ rule tidy:
     params:
         part="tidy",
         spec=PAGE_SPEC,
-        output=f"reports/{P}/data",
+        output=lambda wildcards, output: str(Path(output[0]).parent),
         code=jobs.code_digest("report"),
     message:
         "tidy: tables of platform {P} (log: {log})"
@@ -109,7 +112,7 @@ rule figures:
     params:
         part="figures",
         spec=PAGE_SPEC,
-        output=f"reports/{P}/figures",
+        output=lambda wildcards, output: str(Path(output[0]).parent),
         code=jobs.code_digest("report"),
     message:
         "figures: of platform {P} (log: {log})"
@@ -133,7 +136,7 @@ rule page:
     params:
         part="page",
         spec=PAGE_SPEC,
-        output=PAGE,
+        output=lambda wildcards, output: output[0],
         code=jobs.code_digest("report"),
     message:
         "page: {output} (log: {log})"
