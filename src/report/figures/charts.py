@@ -250,9 +250,10 @@ def _kernel_case(case: str, rows: Sequence[Row], t: Words) -> Any:
             t.tip("median_us:Q", "word.us", ".1f"), t.tip("ceiling:Q", "word.ceiling", ".3~s")]  # fmt: skip
     order = [row["kernel"] for row in sorted(own, key=lambda row: -row["bytes_per_s"])]
     y = alt.Y("kernel:N", sort=order, title=None)
-    bars = base.mark_bar(height=13).encode(
-        alt.X("bytes_per_s:Q", title=t("axis.bytes_per_s"), axis=alt.Axis(format="~s")), y, tooltip=tips
-    )
+    families = list(dict.fromkeys(row["family"] for row in rows))
+    colour = alt.Color("family:N", scale=alt.Scale(domain=families), title=None)
+    x = alt.X("bytes_per_s:Q", title=t("axis.bytes_per_s"), axis=alt.Axis(format="~s"))
+    bars = base.mark_bar(height=13).encode(x, y, color=colour, tooltip=tips)
     ceiling = base.mark_rule(strokeDash=[4, 3], strokeWidth=2).encode(alt.X("max(ceiling):Q"))
     return (bars + ceiling).properties(title=f"{own[0]['device']}, {case}", width=WIDTH, height=len(set(order)) * 18)
 

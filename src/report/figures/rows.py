@@ -192,7 +192,8 @@ def _kernel_rows(path: Path) -> list[Row]:
     data = json.loads(path.read_text(encoding="utf-8"))
     ceiling = data["ceilings"]["read_bytes_per_s"]
     return [
-        {"case": row["case"], "kernel": row["provider"], "bytes_per_s": row["bytes_per_s"]}
+        {"case": row["case"], "kernel": row["provider"], "family": row["provider"].partition(":")[0]}
+        | {"bytes_per_s": row["bytes_per_s"]}
         | {"low": row["bytes"] / row["high_us"] * 1e6, "high": row["bytes"] / row["low_us"] * 1e6}
         | {"median_us": row["median_us"], "error": row.get("error"), "ceiling": ceiling}
         | {"device": data["host"]["device"], "file": path.name}
