@@ -114,7 +114,7 @@ def test_second_call_has_nothing_to_do(work):
 def test_every_file_that_the_page_links_to_is_there(work):
     folder, _ = work
     text = (folder / "reports/index.html").read_text(encoding="utf-8")
-    targets = {t for t in re.findall(r' href="([^"#][^"]*)"', text)}
+    targets = set(re.findall(r' href="([^"#][^"]*)"', text))
     assert len(targets) > 40
     assert [target for target in sorted(targets) if not (folder / "reports" / target).is_file()] == []
 

@@ -101,6 +101,17 @@ def test_aiperf_units_are_the_files_own() -> None:
     assert parse(data).runs[0].ttft_ms.p99 == 500.0
 
 
+def test_aiperf_of_01_keeps_its_metrics_under_records() -> None:
+    """0.1.1 wrote ``records`` and no version (json_exporter.py)."""
+    data = sample("aiperf-0.10.0")
+    kept = ("input_config", "was_cancelled", "error_summary", "start_time", "end_time")
+    old = {key: data[key] for key in kept}
+    old["records"] = {key: value for key, value in data.items() if isinstance(value, dict) and "unit" in value}
+    new, parsed = parse(data).runs[0], parse(old)
+    assert (parsed.tool, parsed.tool_version) == ("AIPerf", None)
+    assert parsed.runs[0].model_copy(update={"label": new.label}) == new
+
+
 @pytest.mark.parametrize(
     ("name", "change", "text"),
     [

@@ -3,7 +3,7 @@
 What each tool's terms mean (read in its source):
 
 =============  ==============================  ============================================================
-here           vllm bench serve                GuideLLM 0.3 - 0.7 / AIPerf 0.10 (schema 1.0 - 1.5)
+here           vllm bench serve                GuideLLM 0.3 - 0.7 / AIPerf 0.1 - 0.10 (schema to 1.5)
 =============  ==============================  ============================================================
 TTFT           ``*_ttft_ms``                   ``time_to_first_token_ms`` / ``time_to_first_token``
 TPOT           ``*_tpot_ms``                   ``inter_token_latency_ms`` / ``inter_token_latency``: both are
@@ -237,9 +237,15 @@ def parse_guidellm(data: Mapping[str, Any]) -> Parsed:
 # ---------------------------------------------------------------- AIPerf
 
 
+def _flat(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metrics at the top, as since 0.2; 0.1 kept them under ``records``."""
+    records = data.get("records")
+    return {**data, **records} if isinstance(records, Mapping) else data
+
+
 def is_aiperf(data: Any) -> bool:
     """``profile_export_aiperf.json``: a metric is an object with ``unit`` and ``avg``."""
-    throughput = data.get("request_throughput") if isinstance(data, Mapping) else None
+    throughput = _flat(data).get("request_throughput") if isinstance(data, Mapping) else None
     return isinstance(throughput, Mapping) and "avg" in throughput
 
 
@@ -287,6 +293,7 @@ def _aiperf_model(data: Mapping[str, Any]) -> str | None:
 
 def parse_aiperf(data: Mapping[str, Any]) -> Parsed:
     """One run. Units are the file's own."""
+    data = _flat(data)
     if data.get("was_cancelled"):
         raise FormatError("was_cancelled is true: the run was interrupted, its numbers cover a part of the load only")
     completed = _aiperf_value(data, "request_count")
