@@ -7,7 +7,7 @@ PYTHON := python3
 endif
 
 .PHONY: all setup test test-faults test-queue lint format documents clean
-all: reports/adr0011.md
+all: reports/adr0011.md reports/index.html
 
 setup:
 	@$(PYTHON) envs/setup.py

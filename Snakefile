@@ -78,6 +78,7 @@ rule all:
     default_target: True
     input:
         PUBLISHED,
+        PUBLISHED_PAGE,
 
 
 rule verify:
@@ -88,6 +89,6 @@ rule verify:
 
 
 onsuccess:
-    built = [path for path in PUBLISHED if Path(path).is_file()]
+    built = [path for path in [*PUBLISHED, PUBLISHED_PAGE] if Path(path).is_file()]
     if built:
         print(f"Reports of platform {P}: {', '.join(built)}")

@@ -7,6 +7,7 @@ from adrbench.report.tidy import names as tidy_names
 DATA = [f"reports/{P}/data/{name}" for name in tidy_names.files()]
 FIGURES = [f"reports/{P}/figures/{name}" for name in figure_names.files()]
 PAGE = f"reports/{P}/index.html"
+PUBLISHED_PAGE = "reports/index.html"
 
 # Results of other tools that were imported, and kernel benchmarks: files that no rule makes.
 IMPORTED = sorted(map(str, Path(RESULTS, "imported").glob("*.json")))
@@ -142,3 +143,30 @@ rule page:
         "page: {output} (log: {log})"
     shell:
         PAGE_SHELL
+
+
+# The page rests on every decision; an ADR does not wait for it.
+rule publish_page:
+    input:
+        PUBLISHED,
+        page=PAGE,
+    output:
+        PUBLISHED_PAGE,
+    log:
+        f"{LOGS}/report/publish_page.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        beside=[f"reports/{P}/{name}" for name in DOCUMENT_FILES],
+    message:
+        "page: the page of platform {P} is now reports/index.html"
+    shell:
+        " ".join(
+            [
+                PROJECT,
+                "-m adrbench.report.publish {input.page:q} --to reports",
+                "--beside {params.beside:q} 2> {log:q}",
+            ]
+        )

@@ -1,9 +1,9 @@
-# The ADRs in each language and the page, per platform; those in reports/ are the active platform's.
+# The ADRs in each language, per platform; reports/<adr>.md are those of the active platform.
 DOCUMENTS = RUN.main.adrs + (["claims"] if RUN.main.claims.enabled else [])
 DOCUMENT_FILES = [
     f"{name}{SUFFIX[language]}" for name in DOCUMENTS for language in LANGUAGES
 ]
-PUBLISHED = [f"reports/{name}" for name in [*DOCUMENT_FILES, "index.html"]]
+PUBLISHED = [f"reports/{name}" for name in DOCUMENT_FILES]
 
 
 rule report:

@@ -40,9 +40,10 @@ def rebase(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m adrbench.report.publish")
     parser.add_argument("files", nargs="+", type=Path, help="reports to copy")
+    parser.add_argument("--beside", nargs="*", default=[], type=Path, help="reports that are copied by another call")
     parser.add_argument("--to", required=True, type=Path, help="folder to copy them to")
     arguments = parser.parse_args()
-    beside = frozenset(path.name for path in arguments.files)
+    beside = frozenset(path.name for path in [*arguments.files, *arguments.beside])
     try:
         for path in arguments.files:
             text = path.read_text(encoding="utf-8")

@@ -76,7 +76,7 @@ def test_an_import_rebuilds_the_page_and_nothing_that_decides(finished, tmp_path
     jobs = planned(finished(PLATFORM).stdout)
     imported.unlink()
     imported.parent.rmdir()
-    assert jobs == {"tidy": 1, "figures": 1, "page": 1, "publish": 1, "all": 1}
+    assert jobs == {"tidy": 1, "figures": 1, "page": 1, "publish_page": 1, "all": 1}
 
 
 def test_nothing_to_do(finished):
