@@ -2,6 +2,7 @@
 import os
 
 from adrbench.report.figures import names as figure_names
+from adrbench.report.packed import pack
 from adrbench.report.tidy import names as tidy_names
 
 DATA = [f"reports/{P}/data/{name}" for name in tidy_names.files()]
@@ -17,26 +18,29 @@ _PUBLISHED_KERNELS = [
     for path in (BASE / "docs/evidence" / P).glob("decode_main.json")
 ]
 KERNEL_BENCHMARKS = _MEASURED_KERNELS or _PUBLISHED_KERNELS
-VERDICTS = {adr: f"{RESULTS}/decide/{adr}.json" for adr in RUN.main.adrs}
-PAGE_INPUTS = [
-    *leaves(all_evidence()),
-    *VERDICTS.values(),
-    *IMPORTED,
-    *KERNEL_BENCHMARKS,
-]
-PAGE_SPEC = canonical(
-    jobs.page(
-        RUN,
-        all_evidence(),
-        VERDICTS,
-        imported=IMPORTED,
-        kernels=KERNEL_BENCHMARKS,
-        claim_files=(
-            [f"{BASE}/config/claims/{name}.yaml" for name in RUN.main.claims.files]
-            if RUN.main.claims.enabled
-            else []
-        ),
-        documents=[Path(path).name for path in DOCUMENT_FILES],
+
+
+def page_evidence(adr):
+    """What the report of one decision is made from."""
+    return all_evidence() | {"decide": f"{RESULTS}/decide/{adr}.json"}
+
+
+PAGE_EVIDENCE = {adr: page_evidence(adr) for adr in RUN.main.adrs}
+PAGE_INPUTS = [*dict.fromkeys(leaves(PAGE_EVIDENCE)), *IMPORTED, *KERNEL_BENCHMARKS]
+PAGE_SPEC = pack(
+    canonical(
+        jobs.page(
+            RUN,
+            PAGE_EVIDENCE,
+            imported=IMPORTED,
+            kernels=KERNEL_BENCHMARKS,
+            claim_files=(
+                [f"{BASE}/config/claims/{name}.yaml" for name in RUN.main.claims.files]
+                if RUN.main.claims.enabled
+                else []
+            ),
+            documents=DOCUMENT_FILES,
+        )
     )
 )
 PAGE_SHELL = " ".join(

@@ -239,20 +239,18 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def page(run: Run, evidence: dict[str, Any], verdicts: dict[str, str], **files: list[str]) -> dict[str, Any]:
+def page(run: Run, evidence: dict[str, dict[str, Any]], **files: list[str]) -> dict[str, Any]:
     """``SiteSpec`` of the page, its figures and the tidy tables (report/site.py).
 
     Args:
-        evidence: paths by stage, shared by all decisions.
-        verdicts: the verdict's path of each decision.
+        evidence: paths by stage of each decision, its verdict's among them.
         files: ``claim_files``, ``imported``, ``kernels``, ``documents``.
     """
     return {
         "platform": run.platform.model_dump(mode="json"),
-        "evidence": evidence,
         "decisions": [
-            {"adr": adr, "decision": run.decisions[adr].model_dump(mode="json"), "decide": path}
-            for adr, path in verdicts.items()
+            {"adr": adr, "decision": run.decisions[adr].model_dump(mode="json"), "evidence": paths}
+            for adr, paths in evidence.items()
         ],
         "rejected": f"results/{run.platform.name}/rejected",
         **files,

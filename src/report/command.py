@@ -9,6 +9,7 @@ from pathlib import Path
 
 from adrbench.claims.schema import ClaimError
 from adrbench.evidence import EvidenceError
+from adrbench.report.packed import unpack
 from adrbench.report.site import SiteSpec
 from pydantic import ValidationError
 
@@ -21,16 +22,14 @@ def explain(error: ValidationError) -> str:
 def run(name: str, work: Callable[[SiteSpec, Path], None]) -> None:
     """Read ``--spec`` (JSON, or @FILE) and call ``work`` with it and ``--output``."""
     parser = argparse.ArgumentParser(prog=f"python -m adrbench.{name.replace(' ', '.')}")
-    parser.add_argument("--spec", required=True, help="specification as JSON, or @FILE")
+    parser.add_argument("--spec", required=True, help="specification as JSON, packed JSON, or @FILE")
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
-    text = arguments.spec
     try:
-        text = Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
-        work(SiteSpec.model_validate_json(text), arguments.output)
+        work(SiteSpec.model_validate_json(unpack(arguments.spec)), arguments.output)
     except ValidationError as error:
         sys.exit(f"adrbench {name}: specification: {explain(error)}")
-    except (EvidenceError, ClaimError) as error:
+    except (EvidenceError, ClaimError, ValueError) as error:
         sys.exit(f"adrbench {name}: {error}")
     except OSError as error:
         sys.exit(f"adrbench {name}: {error.strerror or error}: {error.filename}; free space or fix permissions, rerun")

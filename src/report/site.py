@@ -23,14 +23,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class DecisionSpec(BaseModel):
-    """One decision. ``evidence`` only where it reads other files than its platform's."""
+    """One decision and the files that it reads, its verdict among them."""
 
     model_config = ConfigDict(extra="forbid")
 
     adr: str
     decision: Decision
-    decide: Path | None = None
-    evidence: EvidencePaths | None = None
+    evidence: EvidencePaths = EvidencePaths()
 
 
 class SiteSpec(BaseModel):
@@ -43,7 +42,6 @@ class SiteSpec(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     platform: Platform
-    evidence: EvidencePaths
     decisions: list[DecisionSpec] = Field(min_length=1)
     rejected: Path | None = None
     claim_files: list[Path] = []
@@ -59,7 +57,7 @@ class SiteSpec(BaseModel):
                 decision=one.decision,
                 adr=one.adr,
                 language="en",
-                evidence=(one.evidence or self.evidence).model_copy(update={"decide": one.decide}),
+                evidence=one.evidence,
                 rejected=self.rejected,
             )
             for one in self.decisions

@@ -460,10 +460,7 @@ def site(folder: Path, adrs: tuple[str, ...] = ("adr0011", "adr0010")) -> dict[s
     write_json(claims, document)
     return {
         "platform": specs[0]["platform"],
-        "evidence": specs[0]["evidence"],
-        "decisions": [
-            {"adr": spec["adr"], "decision": spec["decision"], "decide": spec["evidence"]["decide"]} for spec in specs
-        ],
+        "decisions": [{key: spec[key] for key in ("adr", "decision", "evidence")} for spec in specs],
         "rejected": specs[0]["rejected"],
         "claim_files": [str(own)],
     }

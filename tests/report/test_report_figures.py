@@ -48,7 +48,7 @@ def without_data(example: ModuleType, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("empty")
     decision = {"adr": "adr0010", "decision": example.decision("adr0010")}
     platform = example.platform().model_dump(mode="json")
-    write(load(SiteSpec.model_validate({"platform": platform, "evidence": {}, "decisions": [decision]})), folder)
+    write(load(SiteSpec.model_validate({"platform": platform, "decisions": [decision]})), folder)
     return folder
 
 

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from adrbench.paths import PYTHONPATH
 from adrbench.report.figures.__main__ import write as write_figures
+from adrbench.report.packed import pack, unpack
 from adrbench.report.page.__main__ import write as write_page
 from adrbench.report.page.html import value_at, words
 from adrbench.report.publish import PAGE_LINK, rebase
@@ -126,7 +127,7 @@ def evil_spec(example: ModuleType, folder: Path) -> dict[str, Any]:
     claims.write_text(yaml.safe_dump(entries), encoding="utf-8")
     for path, change in (
         (folder / "results/cpu/device.json", lambda d: d["resolved"].update(name=EVIL)),
-        (Path(spec["decisions"][0]["decide"]), lambda d: d["missing"].append({"en": EVIL, "zh": EVIL})),
+        (Path(spec["decisions"][0]["evidence"]["decide"]), lambda d: d["missing"].append({"en": EVIL, "zh": EVIL})),
         (folder / "results/cpu/claims.json", lambda d: d["measured"].update(version=EVIL)),
         (folder / "results/cpu/rejected/serve-0.json", lambda d: d.update(message=EVIL, reason=EVIL)),
     ):
@@ -152,7 +153,7 @@ def test_a_platform_without_evidence_renders(example: ModuleType, tmp_path: Path
     for name in ("h200", "dcu-bw"):
         platform = example.platform(name).model_dump(mode="json")
         decisions = [{"adr": adr, "decision": example.decision(adr)} for adr in ("adr0010", "adr0011")]
-        spec = SiteSpec.model_validate({"platform": platform, "evidence": {}, "decisions": decisions})
+        spec = SiteSpec.model_validate({"platform": platform, "decisions": decisions})
         write_figures(load(spec), tmp_path / "figures")
         write_page(spec, tmp_path / "index.html")
         text = (tmp_path / "index.html").read_text(encoding="utf-8")
@@ -195,3 +196,14 @@ def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "colour: Extra inputs are not permitted" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_long_specification_fits_a_command_line_and_a_cut_one_is_refused(site_spec: dict[str, Any]) -> None:
+    text = json.dumps(site_spec)
+    word = pack(text)
+    assert unpack(word) == text
+    assert len(word) < len(text) / 3
+    assert re.fullmatch(r"z:[A-Za-z0-9+/=]+", word)
+    for cut in (word[:-9], word[:40], "z:!"):
+        with pytest.raises(ValueError, match="packed specification"):
+            unpack(cut)
