@@ -72,6 +72,10 @@ localrules:
     publish,
     claims,
     claims_table,
+    tidy,
+    figures,
+    page,
+    publish_page,
 
 
 rule all:
