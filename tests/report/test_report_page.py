@@ -176,6 +176,9 @@ def test_texts_have_both_languages_and_are_used() -> None:
 
 def test_a_published_page_keeps_its_links(page: Path, text: str, tmp_path: Path) -> None:
     moved = rebase(text, page.parent, tmp_path / "reports", frozenset({"adr0011.md"}), PAGE_LINK)
+    argv = [sys.executable, "-m", "adrbench.report.publish", str(page), "--to", str(tmp_path / "reports")]
+    subprocess.run([*argv, "--beside", "adr0011.md"], env=os.environ | {"PYTHONPATH": str(PYTHONPATH)}, check=True)
+    assert (tmp_path / "reports/index.html").read_text(encoding="utf-8") == moved
     reader = Reader(moved)
     files = {a["href"] for tag, a in reader.tags if tag == "a" and not str(a["href"]).startswith("#")}
     assert len(files) > 30
