@@ -150,6 +150,11 @@ def all_evidence():
     }
 
 
+def page_evidence(adr):
+    """What the report of one decision is made from."""
+    return all_evidence() | {"decide": f"{RESULTS}/decide/{adr}.json"}
+
+
 def leaves(tree):
     """All paths of a nested dictionary of paths."""
     if tree is None:

@@ -18,13 +18,6 @@ _PUBLISHED_KERNELS = [
     for path in (BASE / "docs/evidence" / P).glob("decode_main.json")
 ]
 KERNEL_BENCHMARKS = _MEASURED_KERNELS or _PUBLISHED_KERNELS
-
-
-def page_evidence(adr):
-    """What the report of one decision is made from."""
-    return all_evidence() | {"decide": f"{RESULTS}/decide/{adr}.json"}
-
-
 PAGE_EVIDENCE = {adr: page_evidence(adr) for adr in RUN.main.adrs}
 PAGE_INPUTS = [*dict.fromkeys(leaves(PAGE_EVIDENCE)), *IMPORTED, *KERNEL_BENCHMARKS]
 PAGE_SPEC = pack(
