@@ -7,7 +7,7 @@ PYTHON := python3
 endif
 
 .PHONY: all reports/all status audit setup test test-faults test-queue lint format documents drift clean
-all: reports/adr0011.md
+all: reports/adr0011.md reports/index.html
 
 setup:
 	@$(PYTHON) envs/setup.py

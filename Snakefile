@@ -28,6 +28,9 @@ end_with_batch_script()
 configfile: BASE / "config/config.yaml"
 
 
+report: "rules/captions/workflow.rst"
+
+
 try:
     RUN = configuration.load(config)
     SITE = configuration.load_site(BASE / RUN.main.cluster.site)
@@ -60,6 +63,7 @@ include: "rules/records.smk"
 include: "rules/lock.smk"
 include: "rules/report.smk"
 include: "rules/audit.smk"
+include: "rules/page.smk"
 
 
 # Analysis runs where Snakemake runs: seconds of work are not worth a place in a queue.
@@ -76,6 +80,11 @@ localrules:
     audit,
     claims,
     claims_table,
+    tidy,
+    figures,
+    profile_figures,
+    page,
+    publish_page,
 
 
 rule all:
@@ -83,6 +92,7 @@ rule all:
     input:
         PUBLISHED,
         unnamed_evidence(),
+        PUBLISHED_PAGE,
 
 
 rule verify:
@@ -98,6 +108,6 @@ onerror:
 
 onsuccess:
     mark_stale()
-    built = [path for path in PUBLISHED if Path(path).is_file()]
+    built = [path for path in [*PUBLISHED, PUBLISHED_PAGE] if Path(path).is_file()]
     if built:
         print(f"Reports of platform {P}: {', '.join(built)}")

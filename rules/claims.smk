@@ -25,7 +25,12 @@ if RUN.main.claims.enabled:
         input:
             CLAIMS,
         output:
-            f"reports/{P}/claims{{suffix}}",
+            report(
+                f"reports/{P}/claims{{suffix}}",
+                category="Claims",
+                caption="captions/claims.rst",
+                labels={"file": "claims{suffix}"},
+            ),
         log:
             f"{LOGS}/report/claims{{suffix}}.log",
         wildcard_constraints:

@@ -118,14 +118,14 @@ rule counters:
         device_job("profile.counters")
 
 
-rule figures:
+rule profile_figures:
     input:
         leaves(all_evidence()["profile"]),
         CEILING,
     output:
-        [f"reports/{P}/figures/{name}{{zh}}.svg" for name in jobs.FIGURES],
+        [f"reports/{P}/profile/{name}{{zh}}.svg" for name in jobs.FIGURES],
     log:
-        f"{LOGS}/report/figures{{zh}}.log",
+        f"{LOGS}/report/profile{{zh}}.log",
     wildcard_constraints:
         zh=r"(\.zh)?",
     conda:

@@ -1,8 +1,9 @@
 # The ADRs in each language, per platform; reports/<adr>.md are those of the active platform.
 DOCUMENTS = RUN.main.adrs + (["claims"] if RUN.main.claims.enabled else [])
-PUBLISHED = [
-    f"reports/{name}{SUFFIX[language]}" for name in DOCUMENTS for language in LANGUAGES
+DOCUMENT_FILES = [
+    f"{name}{SUFFIX[language]}" for name in DOCUMENTS for language in LANGUAGES
 ]
+PUBLISHED = [f"reports/{name}" for name in DOCUMENT_FILES]
 
 
 # A verdict that differs from the last one is added to the history, which no rule ever deletes.
@@ -37,7 +38,12 @@ rule report:
             else {}
         ),
     output:
-        evidence=f"reports/{P}/{{adr}}{{suffix}}",
+        evidence=report(
+            f"reports/{P}/{{adr}}{{suffix}}",
+            category="Decisions",
+            caption="captions/adr.rst",
+            labels={"ADR": "{adr}", "file": "{adr}{suffix}"},
+        ),
     log:
         f"{LOGS}/report/{{adr}}{{suffix}}.log",
     wildcard_constraints:

@@ -65,14 +65,22 @@ MEASURING_CODE = {
     "claims": ["src/claims", "config/claims", "src/device", "src/profile/model_pool.py"],
     "decide": ["src/decide"],
     "lock": ["src/lock", "src/serve/server.py"],
-    "report": ["src/report", "src/device/rules.py", "src/kernels/formats", "src/decide/verdict.py"],
+    "report": [
+        "src/report",
+        "src/device/rules.py",
+        "src/kernels/formats",
+        "src/decide/verdict.py",
+        "src/claims/table.py",
+        "src/profile/op_classes.py",
+    ],
 }
 
 
 def code_digest(stage: str) -> str:
     """Digest of the code that a stage's measurement depends on."""
     return digest_tree(
-        *(ROOT / path for path in MEASURING_CODE[stage]), suffixes=(".py", ".yaml", ".txt", ".json", ".j2")
+        *(ROOT / path for path in MEASURING_CODE[stage]),
+        suffixes=(".py", ".yaml", ".txt", ".json", ".j2", ".css", ".js"),
     )
 
 
@@ -359,10 +367,30 @@ def seal(
             language: report(run, adr, language, report_evidence(adr)) for language in run.main.report.languages
         },
     }
+
+
 def figure_files(run: Run, language: str) -> dict[str, str]:
     """Figures beside the reports of one language, by name."""
     suffix = ".zh.svg" if language == "zh" else ".svg"
-    return {name: f"reports/{run.platform.name}/figures/{name}{suffix}" for name in FIGURES}
+    return {name: f"reports/{run.platform.name}/profile/{name}{suffix}" for name in FIGURES}
+
+
+def page(run: Run, evidence: dict[str, dict[str, Any]], **files: list[str]) -> dict[str, Any]:
+    """``SiteSpec`` of the page, its figures and the tidy tables (report/site.py).
+
+    Args:
+        evidence: paths by stage of each decision, its verdict's among them.
+        files: ``claim_files``, ``imported``, ``kernels``, ``documents``.
+    """
+    return {
+        "platform": run.platform.model_dump(mode="json"),
+        "decisions": [
+            {"adr": adr, "decision": run.decisions[adr].model_dump(mode="json"), "evidence": paths}
+            for adr, paths in evidence.items()
+        ],
+        "rejected": f"results/{run.platform.name}/rejected",
+        **files,
+    }
 
 
 def report(run: Run, adr: str, language: str, evidence: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,9 +92,9 @@ def wait_for(path: Path, text: str, process: subprocess.Popen, seconds: float = 
 
 def test_main_job(work):
     folder, command = work
-    done = run(command("reports/adr0011.md"))
+    done = run(command("reports/adr0011.md", "reports/index.html"))
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    for name in ("adr0010.md", "adr0010.zh.md", "adr0011.md", "adr0011.zh.md"):
+    for name in ("adr0010.md", "adr0010.zh.md", "adr0011.md", "adr0011.zh.md", "index.html"):
         assert (folder / "reports" / name).stat().st_size > 2000
     paths = all_evidence(folder)
     stages = {evidence.read(path).stage for path in paths}
@@ -194,6 +195,27 @@ def test_removing_results_keeps_the_history(work):
     assert run(command("results/cpu/history/adr0011.json")).returncode == 0
     assert entry.read_bytes() == before
     assert len(list(entry.parent.iterdir())) == 1
+
+
+def test_every_file_that_the_page_links_to_is_there(work):
+    folder, _ = work
+    text = (folder / "reports/index.html").read_text(encoding="utf-8")
+    targets = set(re.findall(r' href="([^"#][^"]*)"', text))
+    assert len(targets) > 40
+    assert [target for target in sorted(targets) if not (folder / "reports" / target).is_file()] == []
+
+
+def test_snakemakes_own_report_is_made_from_what_is_there(work):
+    """It holds the records, figures and tables as data, and loads nothing from elsewhere."""
+    folder, command = work
+    done = run([*command("reports/index.html"), "--report", "reports/report.html"])
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    text = (folder / "reports/report.html").read_text(encoding="utf-8")
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=[\"']https?:", text)
+    for name in ("adr0011.md", "claims.md", "gates.svg", "rounds.csv"):
+        assert name in text
+    for category in ("Decisions", "Figures", "Data", "Claims"):
+        assert f'"{category}"' in text
 
 
 def test_served_settings_are_those_asked_for(work):

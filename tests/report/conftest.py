@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 from adrbench.paths import ROOT
+from adrbench.report.figures.__main__ import write as write_figures
+from adrbench.report.imported.__main__ import import_file, safe_name
+from adrbench.report.page.__main__ import write as write_page
+from adrbench.report.site import SiteSpec, load
 from adrbench.report.spec import Spec
+from adrbench.report.tidy.__main__ import write as write_tidy
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +52,27 @@ def built(example: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.fixture
 def spec(built: dict[str, dict[str, Any]], adr: str, language: str) -> Spec:
     return Spec.model_validate(built[adr] | {"language": language})
+
+
+@pytest.fixture(scope="session")
+def site_spec(example: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The page's specification over example evidence of two decisions, with imports and kernel benchmarks."""
+    folder = tmp_path_factory.mktemp("site")
+    samples = Path(__file__).with_name("imported_samples")
+    imported = folder / "results/cpu/imported"
+    files = [import_file(path, imported, "cpu", safe_name(path.stem)) for path in sorted(samples.glob("*.json"))]
+    return example.site(folder) | {
+        "imported": [str(path) for path in files],
+        "kernels": [str(ROOT / "docs/evidence/h200/decode_main.json")],
+    }
+
+
+@pytest.fixture(scope="session")
+def page(site_spec: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page with its figures and data, as the workflow lays them out."""
+    spec, folder = SiteSpec.model_validate(site_spec), tmp_path_factory.mktemp("page") / "reports/cpu"
+    site = load(spec)
+    write_tidy(site, folder / "data")
+    write_figures(site, folder / "figures")
+    write_page(spec, folder / "index.html")
+    return folder / "index.html"

@@ -6,6 +6,7 @@ cannot prove: that a stage still writes this shape (the decide document is check
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,11 @@ def serve(arm: str, number: int, tier: str) -> Evidence:
             "output_tokens_per_s": 96.3 * scale,
             "total_tokens_per_s": 613.0 * scale,
             "goodput_requests_per_s": None,
+            "duration_s": 5.1 / scale,
+            "per_request": {
+                f"{metric}_ms": [base / scale * (1 + 0.01 * (7 * n % 16)) for n in range(16)]
+                for metric, base in (("ttft", 300.0), ("tpot", 35.0), ("e2el", 1400.0))
+            },
         },
         files={"bench.json": "0" * 64},
     )
@@ -566,3 +572,28 @@ def _figures(folder: Path) -> dict[str, str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
     return {name: str(path) for name, path in names.items()}
+
+
+def site(folder: Path, adrs: tuple[str, ...] = ("adr0011", "adr0010")) -> dict[str, Any]:
+    """Write the evidence of several decisions below ``folder``; the page's specification as JSON data."""
+    specs = [build(folder, adr) for adr in adrs]
+    claims = folder / "results/cpu/claims.json"
+    claim_file = ROOT / "config/claims/adr0011.yaml"
+    entries = yaml.safe_load(claim_file.read_text(encoding="utf-8"))["claims"][:40]
+    own = folder / "claims/adr0011.yaml"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text(yaml.safe_dump({"claims": entries}, allow_unicode=True), encoding="utf-8")
+    words = ("holds", "false", "moved", "imprecise", "unverified")
+    document = json.loads(claims.read_text(encoding="utf-8"))
+    document["measured"]["verdicts"] |= {
+        entry["id"]: _claim(words[n % 5], f"found in place {n}", f"vllm/x.py:{n}", _both(f"corrected {n}"))
+        | {"needs": _both("a device") if words[n % 5] == "unverified" else None}
+        for n, entry in enumerate(entries)
+    }
+    write_json(claims, document)
+    return {
+        "platform": specs[0]["platform"],
+        "decisions": [{key: spec[key] for key in ("adr", "decision", "evidence")} for spec in specs],
+        "rejected": specs[0]["rejected"],
+        "claim_files": [str(own)],
+    }

@@ -58,7 +58,7 @@ def finished(snakemake, tmp_path_factory):
         path = folder / line.split("\t")[0]
         if path.name == "output_file" or line.startswith("Using"):
             continue
-        if path.suffix in (".json", ".md", ".svg"):
+        if path.suffix:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"made": "by a test"}))
         else:
@@ -66,6 +66,17 @@ def finished(snakemake, tmp_path_factory):
     touched = plan(PLATFORM, arguments=("--touch", "--forceall", "--quiet", "all"))
     assert touched.returncode == 0, touched.stderr[-2000:]
     return plan
+
+
+def test_an_import_rebuilds_the_page_and_nothing_that_decides(finished, tmp_path_factory):
+    folder = next(path for path in tmp_path_factory.getbasetemp().glob("finished*/work/results/cpu"))
+    imported = folder / "imported/theirs.json"
+    imported.parent.mkdir()
+    imported.write_text("{}")
+    jobs = planned(finished(PLATFORM).stdout)
+    imported.unlink()
+    imported.parent.rmdir()
+    assert jobs == {"tidy": 1, "figures": 1, "page": 1, "publish_page": 1, "all": 1}
 
 
 def test_nothing_to_do(finished):

@@ -1,0 +1,1 @@
+"""Tidy tables: one row an observation, documented columns with units, as CSV and Parquet."""
