@@ -13,7 +13,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
-min_version("9.0")
+min_version("9.27")
 BASE = Path(workflow.basedir)
 sys.path.insert(0, str(BASE / "pythonpath"))
 

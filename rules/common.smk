@@ -1,5 +1,7 @@
 # What all rules share: the shell line of a job, interpreters, paths of evidence.
 import os
+
+from adrbench.decide.interleave import Order
 from snakemake.settings.types import DeploymentMethod
 
 
@@ -107,6 +109,18 @@ def known_arm(wildcards):
             f"{wildcards.arm!r} is not an arm of platform {P}; there are {', '.join(names)}"
         )
     return PLATFORM.arm(wildcards.arm)
+
+
+STARTS = Order(
+    {arm.name: len(RUN.rounds(arm)) for arm in RUN.serving_arms()},
+    PLATFORM.serve.order_seed,
+)
+
+
+def start_priority(wildcards):
+    """Priority of one server start (rules/serve.smk); 0 for an arm that is none: its job says so."""
+    planned = wildcards.arm in STARTS.rounds
+    return STARTS.priority(wildcards.arm, int(wildcards.round)) if planned else 0
 
 
 DEVICE = f"{RESULTS}/device.json"

@@ -6,13 +6,18 @@ round k of every arm, in an order shuffled from a recorded seed, and is finished
 An arm with more rounds than the others (the baseline, as its own A/A control) has its extra rounds
 spread over the blocks: with twice the rounds it runs twice in each.
 
-Only the standard library is used: a workflow can take priorities from it.
+Only the standard library is used: the workflow takes the priority of each start from it (``Order``).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import cached_property
+
+# Greatest priority. Starts so far on that they would fall to 1 run in any order; a longer queue than this is no
+# plan. Not greater, because Snakemake's ILP scheduler multiplies it with a tolerance in mind.
+TOP = 100_000
 
 
 def block(round_number: int, rounds: int, blocks: int) -> int:
@@ -51,3 +56,36 @@ def count(rounds: Mapping[str, int]) -> int:
     """Number of blocks: the second greatest number of rounds, because one arm may run more often as a control."""
     totals = sorted(rounds.values())
     return totals[-2] if len(totals) > 1 else (totals[0] if totals else 0)
+
+
+class Order:
+    """Place of every start, planned or asked for beyond the plan; the workflow's source of priorities.
+
+    Runs beyond the plan (a round asked for by name, rounds that an adaptive decision adds) stand where a longer
+    plan of the same proportions would put them; a longer plan keeps the places of the shorter one.
+    """
+
+    def __init__(self, rounds: Mapping[str, int], seed: int):
+        self.rounds, self.seed = dict(rounds), seed
+        self._places: dict[int, dict[tuple[str, int], int]] = {}
+
+    @cached_property
+    def control(self) -> int:
+        """Starts per block of the arm that runs most often (the baseline as its own control)."""
+        return max(1, -(-max(self.rounds.values(), default=1) // max(1, count(self.rounds))))
+
+    def place(self, arm: str, number: int) -> int:
+        """Position (from 0) of a start among all of its plan.
+
+        Raises:
+            KeyError: the arm is not in the plan.
+        """
+        factor = max(1, -(-number // self.rounds[arm]))
+        if factor not in self._places:
+            longer = {name: factor * total for name, total in self.rounds.items()}
+            self._places[factor] = {run: position for position, run in enumerate(plan(longer, self.seed))}
+        return self._places[factor][arm, number]
+
+    def priority(self, arm: str, number: int) -> int:
+        """Snakemake's priority of a start: earlier ones greater, and all greater than 0, which other jobs have."""
+        return max(1, TOP - self.place(arm, number))
