@@ -55,6 +55,8 @@ include: "rules/integrate.smk"
 include: "rules/eval.smk"
 include: "rules/profile.smk"
 include: "rules/claims.smk"
+include: "rules/looks.smk"
+include: "rules/adaptive.smk"
 include: "rules/decide.smk"
 include: "rules/report.smk"
 

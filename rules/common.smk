@@ -1,4 +1,5 @@
 # What all rules share: the shell line of a job, interpreters, paths of evidence.
+import json
 import os
 
 from adrbench.decide.interleave import Order
@@ -10,6 +11,7 @@ wildcard_constraints:
     round=r"\d+",
     name=r"[A-Za-z0-9][A-Za-z0-9_.-]*",
     adr=r"adr[a-z0-9]+",
+    look=r"\d+",
 
 
 _METHODS = set(workflow.deployment_settings.deployment_method)
@@ -132,20 +134,35 @@ BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
 
-def serve_evidence():
-    """Evidence of every arm, round and tier: {arm: {round: {tier: path}}}."""
+def serve_paths(rounds):
+    """Evidence of rounds of arms: {arm: {round: {tier: path}}}."""
     return {
-        arm.name: {
-            str(k): {
-                tier: f"{RESULTS}/serve/{arm.name}/r{k}/{tier}.json" for tier in TIERS
-            }
-            for k in RUN.rounds(arm)
+        arm: {
+            str(k): {tier: f"{RESULTS}/serve/{arm}/r{k}/{tier}.json" for tier in TIERS}
+            for k in numbers
         }
-        for arm in RUN.serving_arms()
+        for arm, numbers in rounds.items()
     }
 
 
-def all_evidence():
+def adaptive_rounds(adr):
+    """{arm: rounds} that an adaptive run of a decision measured; empty where there was none."""
+    path = Path(f"{RESULTS}/adaptive/{adr}.json")
+    return json.loads(path.read_text())["adaptive"]["rounds"] if path.is_file() else {}
+
+
+def serve_evidence(adr=None):
+    """Evidence of every arm, round and tier: those of the configuration, and those an adaptive run of `adr` added."""
+    added = adaptive_rounds(adr) if adr else {}
+    return serve_paths(
+        {
+            arm.name: range(1, max(len(RUN.rounds(arm)), added.get(arm.name, 0)) + 1)
+            for arm in RUN.serving_arms()
+        }
+    )
+
+
+def all_evidence(adr=None):
     """Paths of all evidence by stage, as decisions and reports read them."""
     names = [mechanism.name for mechanism in PLATFORM.integrate] + [
         f"refusal-{arm}" for arm in REFUSALS
@@ -155,7 +172,7 @@ def all_evidence():
         "device": DEVICE,
         "model": MODEL_EVIDENCE,
         "kernels": KERNELS,
-        "serve": serve_evidence(),
+        "serve": serve_evidence(adr),
         "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in ARMS},
         "integrate": {name: f"{RESULTS}/integrate/{name}.json" for name in names},
         "profile": {arm: f"{RESULTS}/profile/{arm}.json" for arm in profiled},

@@ -7,7 +7,7 @@ PUBLISHED = [
 
 rule report:
     input:
-        leaves(all_evidence()),
+        lambda wildcards: leaves(all_evidence(wildcards.adr)),
         decide=f"{RESULTS}/decide/{{adr}}.json",
     output:
         evidence=f"reports/{P}/{{adr}}{{suffix}}",
@@ -25,7 +25,7 @@ rule report:
                 RUN,
                 wildcards.adr,
                 LANGUAGE_OF[wildcards.suffix],
-                all_evidence() | {"decide": input.decide},
+                all_evidence(wildcards.adr) | {"decide": input.decide},
             )
         ),
         code=jobs.code_digest("report"),

@@ -49,6 +49,31 @@ class Objective(Section):
     )
 
 
+class Adaptive(Section):
+    """Rounds added until the decision stands: `snakemake decide_<adr>`."""
+
+    first: int = Field(2, ge=2, description="rounds before the first look; each further round is followed by a look")
+    most: int = Field(10, ge=2, description="rounds of the full plan; the permitted error is spent over them")
+    budget_minutes: float | None = Field(
+        None,
+        gt=0,
+        strict=False,
+        description="accelerator minutes (minutes x devices, accuracy runs included) that may be spent; none: no "
+        "limit; `--config budget_minutes=N` goes before it",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Adaptive:
+        if self.most < self.first:
+            raise ValueError(f"most ({self.most}) is less than first ({self.first}); needs first <= most")
+        return self
+
+    @property
+    def looks(self) -> list[int]:
+        """Rounds at which it is looked."""
+        return list(range(self.first, self.most + 1))
+
+
 class Resolution(Section):
     """A contradiction of the team's rules and how this file resolves it."""
 
@@ -68,6 +93,7 @@ class Decision(Section):
     gates: list[Gate]
     objective: Objective
     confidence: float = Field(0.95, gt=0.5, lt=1)
+    adaptive: Adaptive = Adaptive()
     delta: Text = Field(description="how the accuracy difference is defined, printed in the ADR")
     resolutions: list[Resolution] = Field([], description="how contradictions of the rules are resolved")
 

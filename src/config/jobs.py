@@ -228,6 +228,7 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,
         "gain_rule": decision.objective.gain_rule,
+        "order_seed": run.platform.serve.order_seed,
     }
 
 

@@ -353,3 +353,9 @@ class Main(Section):
     report: Report = Report()
     claims: Claims = Claims()
     cluster: Cluster = Cluster()
+    budget_minutes: float | None = Field(
+        None,
+        gt=0,
+        strict=False,
+        description="accelerator minutes that `decide_<adr>` may spend; none: the decision's `adaptive.budget_minutes`",
+    )

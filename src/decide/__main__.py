@@ -2,12 +2,14 @@
 
     python -m adrbench.decide --spec JSON --output results/<platform>/decide/<adr>.json
 
-The specification is ``spec.DecideSpec``, the document ``verdict.Verdict``. Nothing is measured here:
-the same evidence gives the same document.
+The specification is ``spec.DecideSpec``, or ``{"adaptive": PATH}`` where an adaptive run judged already; the
+document is ``verdict.Verdict``. Nothing is measured here: the same evidence gives the same document.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,10 @@ from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
 from adrbench.decide.records import digests, load_eval, load_integrate, load_serve
 from adrbench.decide.spec import DecideSpec, parse_spec
-from adrbench.decide.verdict import Look, Verdict
+from adrbench.decide.verdict import Look, OptionResult, Verdict
 from adrbench.decide.words import text
 from adrbench.evidence import write_json
-from adrbench.job import run, say
+from adrbench.job import JobError, run, say
 
 
 def gather(spec: DecideSpec) -> Context:
@@ -39,13 +41,18 @@ def gather(spec: DecideSpec) -> Context:
     return context
 
 
-def judge(context: Context) -> Verdict:
-    """The verdict, from gathered evidence."""
+def judge(context: Context, settled: Sequence[OptionResult] = ()) -> Verdict:
+    """The verdict, from gathered evidence.
+
+    Args:
+        settled: options that an earlier look put out; they stay as they were, and their arms are no longer compared.
+    """
     spec, decision = context.spec, context.spec.decision
+    context.dropped = {option.arm for option in settled if option.arm}
     others = [arm for arm in context.runs if arm != spec.baseline and arm not in context.refused]
     compared = {arm: accuracies.compare(context, arm) for arm in others}
     candidates = [options.candidate(context, option) for option in decision.options]
-    results = options.evaluate(context, candidates, compared)
+    results = options.evaluate(context, candidates, compared, {option.name: option for option in settled})
     found, missing = status.decide(
         results,
         runnable={c.option.name for c in candidates if c.runnable},
@@ -75,6 +82,7 @@ def judge(context: Context) -> Verdict:
         latency=latency_table(context),
         confounded=confounded(context.runs, spec.baseline),
         order=schedule.order(context),
+        ordering=schedule.ordering(context),
         drift=schedule.drift(context),
         steady=steady.table(context),
         missing=missing + refused,
@@ -82,8 +90,20 @@ def judge(context: Context) -> Verdict:
     )
 
 
+def adopt(path: Path) -> Verdict:
+    """The verdict of an adaptive run, which judged the same evidence round by round.
+
+    Raises:
+        JobError: ``evidence``, naming the file, when it is missing or no verdict.
+    """
+    try:
+        return Verdict.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise JobError("evidence", f"{path}: no verdict of an adaptive run ({error}); delete it and rerun") from None
+
+
 def work(raw: dict[str, Any], output: Path) -> None:
-    verdict = judge(gather(parse_spec(raw)))
+    verdict = adopt(Path(raw["adaptive"])) if "adaptive" in raw else judge(gather(parse_spec(raw)))
     write_json(output, verdict.model_dump(mode="json"))
     chosen = f" ({verdict.status.option})" if verdict.status.option else ""
     say(f"{verdict.decision}: {verdict.status.word}{chosen}: {verdict.status.text.en}")

@@ -16,8 +16,8 @@ from adrbench.job import JobError
 class Context:
     """Evidence of one decide job.
 
-    ``refused``: arm -> why it is not compared. ``blocks``: (arm, round) -> block of runs that were
-    measured side by side; ``unpaired``: arm -> rounds that were not.
+    ``refused``: arm -> why it is not compared; ``dropped``: arms that an earlier look put out. ``blocks``:
+    (arm, round) -> block of runs that were measured side by side; ``unpaired``: arm -> rounds that were not.
     """
 
     spec: DecideSpec
@@ -25,6 +25,7 @@ class Context:
     evals: dict[str, Evidence]
     integrations: dict[str, Evidence] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
     unpaired: dict[str, set[int]] = field(default_factory=dict)
     blocks: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -35,7 +36,7 @@ class Context:
     @property
     def confidence(self) -> float:
         """Confidence of every interval: the decision's, or this look's share where it is looked at repeatedly."""
-        if not self.spec.looks:
+        if not self.spec.looks or not self.runs:
             return self.spec.decision.confidence
         try:
             return look_confidence(self.spec.looks, self.blocks_present, self.spec.decision.confidence)
@@ -46,6 +47,11 @@ class Context:
     def blocks_present(self) -> int:
         """Greatest block that the baseline has completed."""
         return max((self.blocks[self.baseline, number] for number in self.runs.get(self.baseline, {})), default=0)
+
+    @property
+    def compared(self) -> list[str]:
+        """Arms that are compared: neither refused nor put out by an earlier look."""
+        return [arm for arm in self.runs if arm not in self.refused and arm not in self.dropped]
 
     @property
     def tiers(self) -> list[str]:
@@ -61,7 +67,7 @@ class Context:
 
     def all_values(self, tier: str, metric: str) -> dict[str, dict[int, float]]:
         """arm -> round -> value, of all arms that are compared."""
-        return {arm: self.values(arm, tier, metric) for arm in self.runs if arm not in self.refused}
+        return {arm: self.values(arm, tier, metric) for arm in self.compared}
 
     def spread(self, tier: str, metric: str) -> Spread | None:
         """Spread between starts, pooled over all comparable arms that were repeated."""

@@ -11,7 +11,7 @@ Only the standard library is used: the workflow takes the priority of each start
 
 from __future__ import annotations
 
-import random
+import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -35,21 +35,18 @@ def plan(rounds: Mapping[str, int], seed: int) -> list[tuple[str, int]]:
 
     Args:
         rounds: arm -> number of rounds. The least of them is the number of blocks that all arms share.
-        seed: recorded with the run; each block has a random order of its own that added blocks do not change.
+        seed: recorded with the run. Each block has a random order of its own, which neither more blocks nor more or
+            fewer arms change.
     """
     blocks = count(rounds)
-    order = []
-    for number in range(1, max([blocks, *rounds.values()], default=0) + 1):
-        runs = [
-            (arm, r)
-            for arm, total in sorted(rounds.items())
-            for r in range(1, total + 1)
-            if block(r, total, blocks) == number
-        ]
-        # Seeded per block and by text, so that the order of earlier blocks stays when rounds are added.
-        random.Random(f"{seed}/{number}").shuffle(runs)
-        order += runs
-    return order
+    runs = [(block(r, total, blocks), arm, r) for arm, total in rounds.items() for r in range(1, total + 1)]
+    return [(arm, r) for _, arm, r in sorted(runs, key=lambda run: (run[0], _key(seed, *run)))]
+
+
+def _key(seed: int, *run: str | int) -> bytes:
+    """What runs of a block are sorted by: as good as a shuffle, and no other run has a part in it. So the order of the
+    runs that two plans share is the same, whichever arms and rounds the one has beyond the other."""
+    return hashlib.sha256("/".join(map(str, (seed, *run))).encode()).digest()
 
 
 def count(rounds: Mapping[str, int]) -> int:

@@ -53,7 +53,7 @@ def per_round(context: Context, arm: str) -> dict[int, float] | Text:
 
 def between(context: Context, arm: str, other: str) -> Gain:
     """Gain of ``arm`` over ``other``, with the A/A noise of ``other`` at the same numbers of rounds."""
-    found = {name: per_round(context, name) for name in context.runs if name not in context.refused}
+    found = {name: per_round(context, name) for name in context.compared}
     for name in (arm, other):
         missing = found.get(name) or text(f"a measurement of arm {name}", f"arm {name} 的测量")
         if isinstance(missing, Text):
@@ -175,11 +175,16 @@ def _fraction(log: float | None) -> float | None:
     return None if log is None else math.expm1(min(log, 700.0))
 
 
-def evaluate(context: Context, arms: list[str]) -> dict[str, ObjectiveResult]:
-    """The objective of every arm against the baseline; Holm's correction runs over these arms."""
+def evaluate(context: Context, arms: list[str], settled: int) -> tuple[dict[str, ObjectiveResult], dict[str, float]]:
+    """The objective of every arm against the baseline, and the p values before Holm's correction over these arms.
+
+    Args:
+        settled: options that an earlier look put out; they stay in the family.
+    """
     gains = {arm: between(context, arm, context.baseline) for arm in arms}
     ratio = _tested_ratio(context)
-    adjusted = holm({arm: gain.found.p_value(ratio) for arm, gain in gains.items() if gain.found is not None})
+    raw = {arm: gain.found.p_value(ratio) for arm, gain in gains.items() if gain.found is not None}
+    adjusted = holm(raw | {f"settled/{number}": 1.0 for number in range(settled)})
     results = {}
     for arm, gain in gains.items():
         if gain.found is None:
@@ -210,7 +215,7 @@ def evaluate(context: Context, arms: list[str]) -> dict[str, ObjectiveResult]:
             needs=needs,
             rounds_needed=plan.rounds,
         )
-    return results
+    return results, raw
 
 
 def may_exceed(context: Context, arm: str, other: str) -> bool:

@@ -7,7 +7,8 @@ and such rounds are not paired.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -15,7 +16,8 @@ import numpy as np
 from adrbench.decide import interleave
 from adrbench.decide.context import Context
 from adrbench.decide.records import Runs
-from adrbench.decide.verdict import Drift, Run
+from adrbench.decide.verdict import Drift, Order, Run
+from adrbench.decide.words import text
 from scipy.stats import t as student
 
 # Metrics whose drift is tested: one of rate, one of latency.
@@ -50,14 +52,64 @@ def late(begun: Mapping[tuple[str, int], datetime], block_of: Mapping[tuple[str,
     ]
 
 
+def _in_order(context: Context) -> list[tuple[str, int]]:
+    begun = starts(context.runs)
+    return sorted(begun, key=lambda key: (begun[key], key))
+
+
+def planned(context: Context) -> dict[tuple[str, int], int]:
+    """(arm, round) -> place (from 1) in the order that the recorded seed planned, of every run asked for."""
+    rounds = {arm: max(numbers, default=0) for arm, numbers in context.spec.evidence.serve.items()}
+    return {run: place for place, run in enumerate(interleave.plan(rounds, context.spec.order_seed), start=1)}
+
+
 def order(context: Context) -> list[Run]:
     """All runs by start time."""
-    begun = starts(context.runs)
+    place, begun = planned(context), starts(context.runs)
     first = {key: min(run.document.started_at for run in context.runs[key[0]][key[1]].values()) for key in begun}
     return [
-        Run(arm=arm, round=number, started_at=first[arm, number], late=number in context.unpaired.get(arm, set()))
-        for arm, number in sorted(begun, key=lambda key: (begun[key], key))
+        Run(
+            arm=arm,
+            round=number,
+            started_at=first[arm, number],
+            late=number in context.unpaired.get(arm, set()),
+            block=context.blocks[arm, number],
+            planned=place.get((arm, number)),
+        )
+        for arm, number in _in_order(context)
     ]
+
+
+def longest_ascent(places: Sequence[int]) -> int:
+    """Length of the longest ascending subsequence: the others are the fewest that must move to sort it."""
+    tails: list[int] = []
+    for place in places:
+        position = bisect_left(tails, place)
+        tails[position : position + 1] = [place]
+    return len(tails)
+
+
+def ordering(context: Context) -> Order | None:
+    """How the real order of starts stands to the planned one; None where nothing ran."""
+    place, real = planned(context), _in_order(context)
+    if not real:
+        return None
+    moved = len(real) - longest_ascent([place.get(run, 0) for run in real])
+    blocks = [context.blocks[run] for run in real]
+    mixed = sum(number < max(blocks[: position + 1]) for position, number in enumerate(blocks))
+    unpaired = sum(run[1] in context.unpaired.get(run[0], set()) for run in real)
+    seed = context.spec.order_seed
+    en = f"{len(real)} server starts in {len(set(blocks))} rounds side by side, shuffled by seed {seed}: "
+    zh = f"{len(real)} 次服务启动, 分 {len(set(blocks))} 组并列轮次, 组内次序由种子 {seed} 打乱: "
+    if moved or unpaired:
+        en += f"{moved} ran out of the planned turn, {unpaired} are late and not paired"
+        zh += f"{moved} 次偏离计划次序, {unpaired} 次过晚、不参与配对"
+    else:
+        en, zh = en + "they ran as planned", zh + "均按计划进行"
+    return Order(
+        seed=seed, starts=len(real), blocks=len(set(blocks)), out_of_turn=moved, blocks_mixed=mixed,
+        unpaired=unpaired, text=text(en, zh),
+    )  # fmt: skip
 
 
 def slope(

@@ -79,6 +79,8 @@ class DecideSpec(BaseModel):
 
     ``looks``: where a run is decided repeatedly as rounds are added, the numbers of rounds at which it is
     looked at, the last being the whole plan; each look then spends its share of the error (``sequential``).
+
+    ``order_seed`` shuffled the order of server starts inside each round.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -94,6 +96,7 @@ class DecideSpec(BaseModel):
     unpaired: dict[str, list[int]] = {}
     gain_rule: Literal["lower_bound", "estimate"] = "lower_bound"
     looks: list[int] = []
+    order_seed: int = 20260609
 
     @model_validator(mode="after")
     def _one_baseline(self) -> DecideSpec:

@@ -1,0 +1,99 @@
+# What the looks of an adaptive decision read (rules/adaptive.smk).
+from adrbench.config import adaptive as looks
+
+
+def look_before(wildcards):
+    """Path of the look before; None at the first. Reading it waits until it is made.
+
+    Raises:
+        WorkflowError: there is no such look in the plan.
+    """
+    adr, number = wildcards.adr, int(wildcards.look)
+    plan = decision_plan(adr)
+    if number not in plan.looks:
+        raise WorkflowError(
+            f"{adr}: no look is planned at {number} rounds; adaptive.first is {plan.first}, adaptive.most {plan.most}"
+        )
+    if number == plan.first:
+        return None
+    return checkpoints.adaptive.get(adr=adr, look=number - 1).output.evidence
+
+
+def decision_plan(adr):
+    """The decision's `adaptive` section.
+
+    Raises:
+        WorkflowError: the decision is not one of config/config.yaml.
+    """
+    if adr not in RUN.decisions:
+        raise WorkflowError(
+            f"{adr!r} is no decision of this run; `adrs` in config/config.yaml names {', '.join(RUN.decisions)}"
+        )
+    return RUN.decisions[adr].adaptive
+
+
+def accounted(path):
+    """`adaptive` of a look's document."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))["adaptive"]
+
+
+def look_evidence(wildcards):
+    """Evidence of a look, as decide jobs name it."""
+    before = look_before(wildcards)
+    earlier = accounted(before) if before else None
+    if earlier is not None and not earlier["next"]:
+        raise WorkflowError(
+            f"{wildcards.adr}: it stopped at {earlier['looks'][-1]['rounds']} rounds "
+            f"({earlier['stop']}); there is no later look"
+        )
+    numbers = looks.rounds(RUN, wildcards.adr, int(wildcards.look), earlier)
+    fixed = {
+        name: path
+        for name, path in all_evidence().items()
+        if name in ("device", "model", "kernels", "integrate")
+    }
+    return fixed | {
+        "serve": serve_paths({arm: range(1, n + 1) for arm, n in numbers.items()}),
+        "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in numbers},
+    }
+
+
+def look_inputs(wildcards):
+    before = look_before(wildcards)
+    return leaves(look_evidence(wildcards)) + ([before] if before else [])
+
+
+def look_spec(wildcards):
+    return canonical(
+        looks.spec(
+            RUN,
+            wildcards.adr,
+            int(wildcards.look),
+            look_evidence(wildcards),
+            look_before(wildcards),
+        )
+    )
+
+
+def last_look(wildcards):
+    """The look at which the decision stopped; each look that is still to come is waited for."""
+    for number in decision_plan(wildcards.adr).looks:
+        made = checkpoints.adaptive.get(adr=wildcards.adr, look=number).output.evidence
+        if not accounted(made)["next"]:
+            return made
+    raise WorkflowError(f"{made}: a look asks for rounds beyond the plan")
+
+
+def decision_inputs(wildcards):
+    """What a verdict is made of: all evidence, or the document of an adaptive run."""
+    if adaptive_rounds(wildcards.adr):
+        return f"{RESULTS}/adaptive/{wildcards.adr}.json"
+    return leaves(all_evidence())
+
+
+def decision_spec(wildcards):
+    if adaptive_rounds(wildcards.adr):
+        return canonical(
+            {"platform": P, "adaptive": f"{RESULTS}/adaptive/{wildcards.adr}.json"}
+        )
+    return canonical(jobs.decide(RUN, wildcards.adr, all_evidence()))
