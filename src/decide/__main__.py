@@ -36,7 +36,9 @@ def gather(spec: DecideSpec) -> Context:
             context.refused[arm] = why
     context.blocks = schedule.blocks(spec.evidence.serve)
     context.unpaired = {arm: set(rounds) for arm, rounds in spec.unpaired.items()}
-    for arm, number in schedule.late(schedule.starts(context.runs), context.blocks):
+    begun, ended = schedule.starts(context.runs), schedule.ends(context.runs)
+    out_of_turn = [*schedule.late(begun, context.blocks), *schedule.parted(begun, ended, context.blocks)]
+    for arm, number in out_of_turn:
         context.unpaired.setdefault(arm, set()).add(number)
     return context
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 import numpy as np
@@ -33,6 +33,15 @@ def starts(runs: Runs) -> dict[tuple[str, int], datetime]:
     }
 
 
+def ends(runs: Runs) -> dict[tuple[str, int], datetime]:
+    """(arm, round) -> when its last tier was finished."""
+    return {
+        (arm, number): max(datetime.fromisoformat(run.document.finished_at) for run in tiers.values())
+        for arm, rounds in runs.items()
+        for number, tiers in rounds.items()
+    }
+
+
 def blocks(rounds: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
     """(arm, round) -> block, from the rounds that each arm was to have."""
     totals = {arm: max(numbers, default=0) for arm, numbers in rounds.items()}
@@ -41,15 +50,56 @@ def blocks(rounds: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
 
 
 def late(begun: Mapping[tuple[str, int], datetime], block_of: Mapping[tuple[str, int], int]) -> list[tuple[str, int]]:
-    """Runs that began after another arm's run of a later block: measured out of turn.
+    """Runs measured out of turn: they began after another arm's run of a later block, or after a run that did so
+    parted their own block.
 
-    It cannot see a rerun in the last block; that one is as far from its block as the workflow put it.
+    The second catches a rerun of all rounds of an arm in the last block, which no later block follows. A rerun of
+    the last round alone leaves no such trace; ``parted`` sees it by the time that passed.
     """
-    return [
-        run
-        for run, when in begun.items()
-        if any(o[0] != run[0] and block_of[o] > block_of[run] and began < when for o, began in begun.items())
-    ]
+    order = sorted(begun, key=lambda run: (begun[run], run))
+    found: list[tuple[str, int]] = []
+    # The greatest block begun so far, and the greatest of another arm than that one's.
+    first, second = (0, ""), (0, "")
+    open_before: dict[int, bool] = {}
+    for run in order:
+        other = second if first[1] == run[0] else first
+        if other[0] > block_of[run] or open_before.get(block_of[run], False):
+            found.append(run)
+            # Blocks begun before a late run are parted by it.
+            open_before = dict.fromkeys(open_before, True)
+        else:
+            open_before.setdefault(block_of[run], False)
+        mine = (block_of[run], run[0])
+        if mine[1] == first[1]:
+            first = max(first, mine)
+        elif mine > first:
+            first, second = mine, first
+        elif mine > second or mine[1] == second[1]:
+            second = max(second, mine)
+    return found
+
+
+def parted(
+    begun: Mapping[tuple[str, int], datetime],
+    ended: Mapping[tuple[str, int], datetime],
+    block_of: Mapping[tuple[str, int], int],
+) -> list[tuple[str, int]]:
+    """Runs that began long after the runs of their block before them had ended: what was true then may not be now.
+
+    Long is more than an hour and more than three times the longest run.
+    """
+    longest = max((ended[run] - begun[run] for run in begun), default=timedelta(0))
+    limit = max(timedelta(hours=1), 3 * longest)
+    last: dict[int, datetime] = {}
+    found, split = [], set()
+    for run in sorted(begun, key=lambda run: (begun[run], run)):
+        block = block_of[run]
+        if block in last and begun[run] - last[block] > limit:
+            split.add(block)
+        if block in split:
+            found.append(run)
+        last[block] = max(last.get(block, ended[run]), ended[run])
+    return found
 
 
 def _in_order(context: Context) -> list[tuple[str, int]]:
