@@ -26,13 +26,14 @@ from typing import Any
 
 import numpy as np
 from adrbench import evidence
-from adrbench.decide import interleave
+from adrbench.decide import interleave, status, stopping
 from adrbench.decide.intervals import Comparison, compare
 from adrbench.decide.multiplicity import holm
 from adrbench.decide.noise import of_comparison, own_spread
 from adrbench.decide.objective import gain_verdict
 from adrbench.decide.planning import rounds_needed
 from adrbench.decide.sequential import look_confidence
+from adrbench.decide.verdict import ObjectiveResult, OptionResult
 from scipy.stats import beta
 from scipy.stats import t as student
 
@@ -135,8 +136,16 @@ def until(values: Values, design: Design, blocks: int) -> Values:
     }
 
 
-def decide(values: Values, design: Design, confidence: float, family: int | None = None) -> dict[str, str]:
-    """Verdict of every option, by the functions that the decide stage uses.
+@dataclass(frozen=True)
+class Judged:
+    """Verdict of every option and its comparison, by the functions that the decide stage uses."""
+
+    verdicts: dict[str, str]
+    found: dict[str, Comparison]
+
+
+def decide(values: Values, design: Design, confidence: float, family: int | None = None) -> Judged:
+    """Verdict of every option.
 
     Args:
         family: options that the error is shared among, when some have been dropped before.
@@ -149,7 +158,7 @@ def decide(values: Values, design: Design, confidence: float, family: int | None
     dropped = {f"dropped{i}": 1.0 for i in range((family or 0) - len(options))}
     adjusted = holm(raw | dropped)
     spread = own_spread(values[BASELINE], partial(where, BASELINE))
-    return {
+    verdicts = {
         arm: gain_verdict(
             found[arm],
             of_comparison(spread, found[arm], confidence, len(values[arm]), len(values[BASELINE])),
@@ -160,22 +169,57 @@ def decide(values: Values, design: Design, confidence: float, family: int | None
         )
         for arm in options
     }
+    return Judged(verdicts, found)
 
 
-def adaptive(values: Values, design: Design, first: int = 2) -> tuple[dict[str, str], int]:
-    """Verdicts with looks after every block from ``first``, dropping decided options; and the runs that it took."""
+def _result(arm: str, verdict: str) -> OptionResult:
+    """An option without gates, as the status and the stopping rule read it."""
+    goal = ObjectiveResult.model_construct(
+        metric="rate", verdict=verdict, gain=0.0, gain_low=None, gain_high=None, noise=0.0, rounds_needed=2, needs=None
+    )
+    return OptionResult.model_construct(
+        name=arm, arm=arm, state="measured", reason=None, violations=[], gates=[], objective=goal,
+        eligible=verdict in ("better", "baseline"), p_value=None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Outcome of one adaptive run: the option of the status line, options that some look called better, starts."""
+
+    option: str | None
+    better: frozenset[str]
+    starts: int
+
+
+def adaptive(values: Values, design: Design, first: int = 2) -> Adaptive:
+    """Looks after every round from ``first``; the status and the stopping rule of the decide stage."""
     looks = list(range(first, design.rounds + 1))
-    verdicts: dict[str, str] = {arm: "undecided" for arm in values if arm != BASELINE}
+    options = [arm for arm in values if arm != BASELINE]
+    out: dict[str, OptionResult] = {}
+    better: set[str] = set()
     used: set[tuple[str, int]] = set()
+    arms: Sequence[str] = [BASELINE, *options]
     for now in looks:
-        still_open = [arm for arm, verdict in verdicts.items() if verdict == "undecided"]
-        present = {arm: rounds for arm, rounds in until(values, design, now).items() if arm in {BASELINE, *still_open}}
+        present = {arm: rounds for arm, rounds in until(values, design, now).items() if arm in arms}
         used |= {(arm, r) for arm, rounds in present.items() for r in rounds}
         confidence = look_confidence(looks, now, design.confidence)
-        verdicts |= decide(present, design, confidence, family=len(verdicts))
-        if "undecided" not in verdicts.values():
-            break
-    return verdicts, len(used)
+        judged = decide(present, design, confidence, family=len(options))
+        better |= {arm for arm, verdict in judged.verdicts.items() if verdict == "better"}
+        out |= {arm: _result(arm, "worse") for arm, verdict in judged.verdicts.items() if verdict == "worse"}
+        results = [_result(BASELINE, "baseline")]
+        results += [out.get(arm) or _result(arm, judged.verdicts[arm]) for arm in options]
+
+        def may_exceed(arm: str, other: str, now: Values = present, confidence: float = confidence) -> bool:
+            high = compare(now, arm, other, confidence, partial(place, design.arms)).log.high
+            return high is None or math.expm1(min(high, 700.0)) > design.minimum_gain
+
+        found, _ = status.decide(results, set(values), set(), design.minimum_gain, may_exceed)
+        after = stopping.step(results, BASELINE, found.word == "Proposed", now, looks[-1], {}, None)
+        if after.stop:
+            return Adaptive(found.option, frozenset(better), len(used))
+        arms = after.arms
+    raise AssertionError("the last look stops")
 
 
 def rate(hits: int, trials: int) -> dict[str, float]:
@@ -194,13 +238,13 @@ def outcomes(design: Design, noise: Noise, experiments: int, seed: int) -> dict[
     used = 0
     for _ in range(experiments):
         values = measure(design, noise, rng)
-        plain = decide(values, design, design.confidence)
-        looked, runs = adaptive(values, design)
-        used += runs
+        plain = decide(values, design, design.confidence).verdicts
+        looked = adaptive(values, design)
+        used += looked.starts
         counts["false_switch"] += any(plain[arm] == "better" for arm in null)
-        counts["false_switch_adaptive"] += any(looked[arm] == "better" for arm in null)
+        counts["false_switch_adaptive"] += any(arm in looked.better for arm in null)
         counts["power"] += plain[best] == "better"
-        counts["power_adaptive"] += looked[best] == "better"
+        counts["power_adaptive"] += looked.option == best
     kept = {k: n for k, n in counts.items() if ("false" in k and null) or ("power" in k and max(design.gains) > 0)}
     grid = sum(design.arms.values()) * experiments
     return {k: rate(n, experiments) for k, n in kept.items()} | {"adaptive_share_of_grid": used / grid}

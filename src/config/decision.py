@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from adrbench.config.models import Name, Section, Text
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+
+# Factors that vLLM resolves, and the keys of evidence that show them (on hybrid models the block size is overridden).
+RESOLVED: dict[str, tuple[str, ...]] = {
+    "attention_backend": ("attention_backend",),
+    "kv_cache_dtype": ("kv_cache_dtype",),
+    "block_size": ("block_size", "hybrid_block_size"),
+    "prefix_caching": ("prefix_caching",),
+    "plugin": ("plugin",),
+}
+# Arguments that change what is served rather than how: arms that differ in one answer other questions.
+NO_FACTORS = (
+    "model",
+    "tokenizer",
+    "tokenizer-mode",
+    "tokenizer-revision",
+    "revision",
+    "code-revision",
+    "hf-config-path",
+    "hf-overrides",
+    "chat-template",
+    "chat-template-content-format",
+    "default-chat-template-kwargs",
+    "generation-config",
+    "override-generation-config",
+)
 
 
 class Option(Section):
@@ -92,6 +118,12 @@ class Decision(Section):
     options: list[Option] = Field(min_length=2)
     gates: list[Gate]
     objective: Objective
+    factors: list[str] | None = Field(
+        None,
+        description="in what its arms may differ, and in nothing else: `attention_backend`, `kv_cache_dtype`, "
+        "`block_size` (as vLLM resolved it), `prefix_caching`, `plugin`, an argument of the arm (`--enforce-eager`, "
+        "`--compilation-config.mode`), a variable (`env:NAME`, `env:NAME*`); none: whatever an arm declares",
+    )
     confidence: float = Field(0.95, gt=0.5, lt=1)
     adaptive: Adaptive = Adaptive()
     delta: Text = Field(description="how the accuracy difference is defined, printed in the ADR")
@@ -102,6 +134,19 @@ class Decision(Section):
         if "default" not in self.policy:
             raise ValueError("policy: the key `default` is needed")
         return self
+
+    @field_validator("factors")
+    @classmethod
+    def _known_factors(cls, value: list[str] | None) -> list[str] | None:
+        for name in value or []:
+            flag = name.removeprefix("--").split(".")[0]
+            if name.startswith("--") and flag in NO_FACTORS:
+                raise ValueError(f"{name}: arms that differ in it are never compared: it changes what is served")
+            if not (name in RESOLVED or re.fullmatch(r"--[a-z0-9][a-z0-9.-]*|env:\w+\*?", name)):
+                raise ValueError(
+                    f"{name!r} is no factor; allowed are {', '.join(RESOLVED)}, --FLAG, env:NAME, env:NAME*"
+                )
+        return value
 
     def policy_for(self, platform: str) -> str:
         return self.policy.get(platform, self.policy["default"])

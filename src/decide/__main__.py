@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.decide import accuracy as accuracies
-from adrbench.decide import objective, options, schedule, status, steady
-from adrbench.decide.comparable import confounded, refuse_serve
+from adrbench.decide import factors, objective, options, schedule, status, steady
+from adrbench.decide.comparable import refuse_serve
 from adrbench.decide.context import Context
 from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
@@ -32,6 +32,9 @@ def gather(spec: DecideSpec) -> Context:
     context = Context(spec, load_serve(spec), load_eval(spec), load_integrate(spec))
     for arm in context.runs:
         why = refuse_serve(context.runs, spec.baseline, arm)
+        # An arm of no option is compared with nothing here; it only helps to tell the noise between starts.
+        if why is None and arm in context.option_arms:
+            why = factors.refuse(context.runs, spec.baseline, arm, spec.decision.factors)
         if why:
             context.refused[arm] = why
     context.blocks = schedule.blocks(spec.evidence.serve)
@@ -82,7 +85,7 @@ def judge(context: Context, settled: Sequence[OptionResult] = ()) -> Verdict:
         accuracy={arm: c for arm, c in compared.items() if not isinstance(c, accuracies.Missing)},
         noise=noise_table(context),
         latency=latency_table(context),
-        confounded=confounded(context.runs, spec.baseline),
+        confounded=factors.confounded(context.runs, spec.baseline, context.option_arms),
         order=schedule.order(context),
         ordering=schedule.ordering(context),
         drift=schedule.drift(context),

@@ -49,6 +49,11 @@ class Context:
         return max((self.blocks[self.baseline, number] for number in self.runs.get(self.baseline, {})), default=0)
 
     @property
+    def option_arms(self) -> set[str]:
+        """Arms that the decision's options name."""
+        return {arm for option in self.spec.decision.options for arm in option.arms}
+
+    @property
     def compared(self) -> list[str]:
         """Arms that are compared: neither refused nor put out by an earlier look."""
         return [arm for arm in self.runs if arm not in self.refused and arm not in self.dropped]

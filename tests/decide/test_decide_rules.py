@@ -39,7 +39,8 @@ def fill(world, rounds, pairs=240, arms=("auto", "fp8-e4m3"), requests=50, **fp8
     for r in range(1, rounds + 1):
         world.server(arms[0], r, requests=requests)
         for arm in arms[1:]:
-            world.server(arm, r, **{"pool": 93_184, "resolved": FP8, "requests": requests} | fp8)
+            resolved = FP8 if arm.startswith("fp8") else {"attention_backend": arm.upper()}
+            world.server(arm, r, **{"pool": 93_184, "resolved": resolved, "requests": requests} | fp8)
     world.server(arms[0], rounds + 1, requests=requests)
     for arm in arms:
         world.accuracy(arm, even_scores(pairs))
