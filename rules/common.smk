@@ -130,6 +130,7 @@ MODEL_EVIDENCE = f"{RESULTS}/model.json"
 KERNELS = f"{RESULTS}/kernels.json"
 CEILING = f"{RESULTS}/ceiling.json"
 CLAIMS = f"{RESULTS}/claims.json"
+NOISE_FLOOR = f"{RESULTS}/noise_floor.json"
 BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
@@ -160,6 +161,13 @@ def serve_evidence(adr=None):
             for arm in RUN.serving_arms()
         }
     )
+
+
+def baseline_evidence():
+    """{round: {tier: path}} of the baseline: its configured rounds, and those that adaptive decisions added."""
+    rounds = [len(RUN.rounds(PLATFORM.baseline))]
+    rounds += [adaptive_rounds(adr).get(BASELINE, 0) for adr in RUN.main.adrs]
+    return serve_paths({BASELINE: range(1, max(rounds) + 1)})[BASELINE]
 
 
 def all_evidence(adr=None):

@@ -88,7 +88,7 @@ def decision_inputs(wildcards):
     """What a verdict is made of: all evidence, or the document of an adaptive run."""
     if adaptive_rounds(wildcards.adr):
         return f"{RESULTS}/adaptive/{wildcards.adr}.json"
-    return leaves(all_evidence())
+    return [*leaves(all_evidence()), NOISE_FLOOR]
 
 
 def decision_spec(wildcards):
@@ -96,4 +96,5 @@ def decision_spec(wildcards):
         return canonical(
             {"platform": P, "adaptive": f"{RESULTS}/adaptive/{wildcards.adr}.json"}
         )
-    return canonical(jobs.decide(RUN, wildcards.adr, all_evidence()))
+    evidence = all_evidence() | {"noise_floor": NOISE_FLOOR}
+    return canonical(jobs.decide(RUN, wildcards.adr, evidence))

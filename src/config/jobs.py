@@ -14,6 +14,7 @@ from adrbench.config import policy as policies
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin
 from adrbench.config.policy import arm_flags
+from adrbench.decide.interleave import Order
 from adrbench.evidence import digest_tree
 from adrbench.paths import ROOT
 
@@ -229,6 +230,22 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "evidence": evidence,
         "gain_rule": decision.objective.gain_rule,
         "order_seed": run.platform.serve.order_seed,
+    }
+
+
+def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
+    """Specification of the baseline against itself.
+
+    Args:
+        serve: round -> tier -> path, of all rounds of the baseline.
+    """
+    order = Order({arm.name: len(run.rounds(arm)) for arm in run.serving_arms()}, run.platform.serve.order_seed)
+    return {
+        "platform": run.platform.name,
+        "baseline": run.platform.baseline.name,
+        "confidence": 0.95,
+        "blocks": {number: order.block(run.platform.baseline.name, int(number)) for number in serve},
+        "serve": serve,
     }
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.decide import accuracy as accuracies
-from adrbench.decide import factors, objective, options, schedule, status, steady
-from adrbench.decide.comparable import refuse_serve
+from adrbench.decide import factors, noise_floor, objective, options, schedule, status, steady
+from adrbench.decide.comparable import refuse_serve, serve_identity
 from adrbench.decide.context import Context
 from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
@@ -43,6 +43,15 @@ def gather(spec: DecideSpec) -> Context:
     out_of_turn = [*schedule.late(begun, context.blocks), *schedule.parted(begun, ended, context.blocks)]
     for arm, number in out_of_turn:
         context.unpaired.setdefault(arm, set()).add(number)
+    if spec.evidence.noise_floor:
+        context.floor = noise_floor.read(spec.evidence.noise_floor, spec.platform, spec.baseline)
+        first = {
+            tier: serve_identity(run.document)
+            for _, tiers in sorted(context.runs.get(spec.baseline, {}).items(), reverse=True)
+            for tier, run in tiers.items()
+        }
+        if why := noise_floor.refuse(context.floor, first):
+            raise JobError("evidence", f"{spec.evidence.noise_floor}: not of this baseline ({why}); rerun its job")
     return context
 
 

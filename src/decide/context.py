@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from adrbench.decide.intervals import Spread, pooled_spread
-from adrbench.decide.records import Runs, TierRun, series
+from adrbench.decide.records import Runs, TierRun, by_round
 from adrbench.decide.sequential import look_confidence
 from adrbench.decide.spec import DecideSpec
+from adrbench.decide.verdict import Noise
 from adrbench.evidence import Evidence
 from adrbench.job import JobError
+
+
+class Floor(Protocol):
+    """What is needed of ``noise_floor.NoiseFloor``, which imports this module's users."""
+
+    blocks: dict[int, int]
+    values: dict[str, dict[str, dict[int, float]]]
+    noise: dict[str, dict[str, Noise]]
 
 
 @dataclass
@@ -18,6 +28,7 @@ class Context:
 
     ``refused``: arm -> why it is not compared; ``dropped``: arms that an earlier look put out. ``blocks``:
     (arm, round) -> block of runs that were measured side by side; ``unpaired``: arm -> rounds that were not.
+    ``floor``: the platform's noise floor, where it is evidence of its own (``noise_floor.NoiseFloor``).
     """
 
     spec: DecideSpec
@@ -28,6 +39,7 @@ class Context:
     dropped: set[str] = field(default_factory=set)
     unpaired: dict[str, set[int]] = field(default_factory=dict)
     blocks: dict[tuple[str, int], int] = field(default_factory=dict)
+    floor: Floor | None = None
 
     @property
     def baseline(self) -> str:
@@ -67,8 +79,8 @@ class Context:
         return {r: tiers[tier] for r, tiers in sorted(self.runs.get(arm, {}).items()) if tier in tiers}
 
     def values(self, arm: str, tier: str, metric: str) -> dict[int, float]:
-        """Round -> value of a metric named as in ``noise.series``."""
-        return dict(series(self.runs, arm, tier))[metric]
+        """Round -> value of a metric named as in ``records.METRICS``."""
+        return by_round(self.runs, arm, tier, metric)
 
     def all_values(self, tier: str, metric: str) -> dict[str, dict[int, float]]:
         """arm -> round -> value, of all arms that are compared."""

@@ -71,13 +71,22 @@ class Order:
         """Starts per block of the arm that runs most often (the baseline as its own control)."""
         return max(1, -(-max(self.rounds.values(), default=1) // max(1, count(self.rounds))))
 
+    def block(self, arm: str, number: int) -> int:
+        """Block (from 1) of a start."""
+        factor = self._factor(arm, number)
+        return block(number, factor * self.rounds[arm], factor * count(self.rounds))
+
+    def _factor(self, arm: str, number: int) -> int:
+        """How many times the plan must be as long to hold a round."""
+        return max(1, -(-number // self.rounds[arm]))
+
     def place(self, arm: str, number: int) -> int:
         """Position (from 0) of a start among all of its plan.
 
         Raises:
             KeyError: the arm is not in the plan.
         """
-        factor = max(1, -(-number // self.rounds[arm]))
+        factor = self._factor(arm, number)
         if factor not in self._places:
             longer = {name: factor * total for name, total in self.rounds.items()}
             self._places[factor] = {run: position for position, run in enumerate(plan(longer, self.seed))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,13 +34,28 @@ class Gain:
 def per_round(context: Context, arm: str) -> dict[int, float] | Text:
     """Round -> objective, averaged over tiers by their weights (geometric mean); a text says what is missing."""
     metric = context.spec.decision.objective.metric
+    return _per_round(context, arm, {tier: context.values(arm, tier, metric) for tier in context.tiers})
+
+
+def of_floor(context: Context) -> tuple[dict[int, float], Callable[[int], int | None]] | None:
+    """Round -> objective of every start of the baseline in the platform's noise floor, and their blocks."""
+    if context.floor is None:
+        return None
+    metric = context.spec.decision.objective.metric
+    values = {tier: context.floor.values.get(tier, {}).get(metric, {}) for tier in context.tiers}
+    found = _per_round(context, context.baseline, values)
+    return None if isinstance(found, Text) else (found, context.floor.blocks.get)
+
+
+def _per_round(context: Context, arm: str, by_tier: Mapping[str, dict[int, float]]) -> dict[int, float] | Text:
+    metric = context.spec.decision.objective.metric
     if metric in DETERMINISTIC:
         # One server has one pool: every tier of a round reports the same.
-        merged = {r: v for tier in context.tiers for r, v in context.values(arm, tier, metric).items()}
+        merged = {r: v for tier in context.tiers for r, v in by_tier[tier].items()}
         return merged or text(f"{metric} of arm {arm}", f"arm {arm} 的 {metric}")
     parts = []
     for tier in context.spec.tiers:
-        values = context.values(arm, tier.name, metric)
+        values = by_tier[tier.name]
         if not values:
             return text(
                 f"{metric} of arm {arm} in tier {tier.name} (above 0)",
@@ -64,7 +79,9 @@ def between(context: Context, arm: str, other: str) -> Gain:
     if deterministic and len(set(values[other].values())) == 1:
         noise: float | None = 0.0
     else:
-        spread = own_spread(values[other], partial(context.place, other))
+        stored = of_floor(context) if other == context.baseline else None
+        rounds, block_of = stored or (values[other], partial(context.place, other))
+        spread = own_spread(rounds, block_of)
         noise = of_comparison(spread, compared, context.confidence, len(values[arm]), len(values[other]))
     return Gain(values[arm], compared, noise)
 

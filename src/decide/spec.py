@@ -45,7 +45,7 @@ class TierInfo(BaseModel):
 class EvidencePaths(BaseModel):
     """Paths of evidence files. ``serve``: arm -> round -> tier -> path; the others by arm or name.
 
-    ``serve``, ``eval`` and ``integrate`` are read; of the others only digests enter the document.
+    ``serve``, ``eval``, ``integrate`` and ``noise_floor`` are read; of the others only digests enter the document.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -59,10 +59,11 @@ class EvidencePaths(BaseModel):
     kernels: str | None = None
     ceiling: str | None = None
     claims: str | None = None
+    noise_floor: str | None = None
 
     def singles(self) -> list[str]:
         """The files of stages that write one for the platform."""
-        files = (self.device, self.model, self.kernels, self.ceiling, self.claims)
+        files = (self.device, self.model, self.kernels, self.ceiling, self.claims, self.noise_floor)
         return [path for path in files if path]
 
 

@@ -132,11 +132,13 @@ class Accuracy(Document):
 
 
 class Noise(Document):
-    """The baseline against itself: the two rounds that differ most.
+    """The baseline against itself: the two rounds that differ most, and all differences.
 
-    ``ratio`` is b / a, ``sd`` the standard deviation of the logarithm over rounds, ``floor`` the
-    difference (as a fraction) that one round against one would show at the decision's confidence; None when
-    the repeats are too few to bound it.
+    ``ratio`` is b / a, ``sd`` the standard deviation of the logarithm over rounds, with ``df`` degrees of freedom,
+    ``floor`` the difference (as a fraction) that one round against one would show at the decision's confidence; None
+    when the repeats are too few to bound it. ``differences``: of two starts of one block each (``side_by_side``) or,
+    where the baseline runs once in a block, of successive rounds, drift included; as fractions. ``least``: rounds of
+    both arms -> gain that equal arms would show.
     """
 
     a: float
@@ -145,6 +147,10 @@ class Noise(Document):
     rounds: int
     sd: float
     floor: float | None
+    df: int = 0
+    differences: list[float] = []
+    side_by_side: bool = False
+    least: dict[int, float | None] = {}
 
 
 class Latency(Document):
