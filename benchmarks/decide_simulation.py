@@ -7,8 +7,9 @@ The second form fits the noise to recorded server starts and simulates with that
 
 Simulated server starts go through the code that real evidence goes through (``adrbench.decide``). The
 noise of one start is log-normal with heavy tails (Student's t with ``tail_df`` degrees of freedom, scaled
-to ``sd``), on a machine that drifts by ``drift`` over the whole run. Each rate is printed with its 95 %
-Clopper-Pearson interval. What the model leaves out (neighbours that come and go, a clock that throttles
+to ``sd``), on a machine that drifts by ``drift`` over the whole run. Adaptive runs go through the stage's own status
+and stopping rule; a false switch is counted where any look called an option better that is not. Each rate is printed
+with its 95 % Clopper-Pearson interval. What the model leaves out (neighbours that come and go, a clock that throttles
 one arm only) the simulation cannot show.
 """
 
@@ -34,6 +35,7 @@ from adrbench.decide.objective import gain_verdict
 from adrbench.decide.planning import rounds_needed
 from adrbench.decide.sequential import look_confidence
 from adrbench.decide.verdict import ObjectiveResult, OptionResult
+from adrbench.evidence import write_text
 from scipy.stats import beta
 from scipy.stats import t as student
 
@@ -314,32 +316,65 @@ SCENARIOS: dict[str, Design] = {
     "10 % gain, one of three": Design((0.10, 0.0, 0.0)),
     "10 % gain, one of three, lower bound above 5 %": Design((0.10, 0.0, 0.0), rule="lower_bound"),
     "10 % gain, one option, no second baseline run": Design((0.10,), control=1),
+    "10 % gain, one of three, 10 rounds": Design((0.10, 0.0, 0.0), rounds=10),
     "15 % gain, 5 % and 20 % loss, 10 rounds": Design((0.15, -0.05, -0.20), rounds=10),
     "20 %, 10 % and 30 % loss, 10 rounds": Design((-0.20, -0.10, -0.30), rounds=10),
 }
 
 
-def run(experiments: int, seed: int, noises: Sequence[Noise]) -> dict[str, Any]:
-    """The whole table."""
-    table = []
-    for name, design in SCENARIOS.items():
-        for noise in noises if max(design.gains) <= 0 else noises[:2]:
-            began = time.perf_counter()
-            result = outcomes(design, noise, experiments, seed)
-            table.append({"scenario": name, "design": asdict(design), "noise": asdict(noise)} | result)
-            print(f"{name}, SD {noise.sd:.0%}: {summary(result)} ({time.perf_counter() - began:.0f} s)", flush=True)
-    covered = coverage(experiments, seed)
-    for name, found in covered.items():
+# Plans that an adaptive run is for: what it saves is told over these, each with the same weight.
+ADAPTIVE = tuple(name for name in SCENARIOS if name.endswith("10 rounds"))
+
+
+def rows(noises: Sequence[Noise]) -> list[tuple[str, Noise]]:
+    """Scenario and noise of every row; power is not asked for at the third noise, where nobody would expect it."""
+    return [
+        (name, noise)
+        for name, design in SCENARIOS.items()
+        for noise in (noises if max(design.gains) <= 0 else noises[:2])
+    ]
+
+
+def run(experiments: int, seed: int, noises: Sequence[Noise], output: Path | None) -> dict[str, Any]:
+    """The whole table; rows that ``output`` holds already are kept, so that a run that was stopped goes on."""
+    table: list[dict[str, Any]] = []
+    if output is not None and output.is_file():
+        found = json.loads(output.read_text(encoding="utf-8"))
+        table = found["outcomes"] if (found["seed"], found["experiments"]) == (seed, experiments) else []
+    result: dict[str, Any] = {"seed": seed, "experiments": experiments, "outcomes": table}
+    done = {(row["scenario"], row["noise"]["sd"]) for row in table}
+    for name, noise in rows(noises):
+        if (name, noise.sd) in done:
+            continue
+        began = time.process_time()
+        row = outcomes(SCENARIOS[name], noise, experiments, seed)
+        table.append({"scenario": name, "design": asdict(SCENARIOS[name]), "noise": asdict(noise)} | row)
+        print(f"{name}, SD {noise.sd:.0%}: {summary(row)} ({time.process_time() - began:.0f} s of CPU)", flush=True)
+        _write(output, result)
+    shares = [
+        row["adaptive_share_of_grid"] for row in table if row["scenario"] in ADAPTIVE and row["noise"]["sd"] < 0.1
+    ]
+    if shares:
+        result["adaptive_mean_share"] = float(np.mean(shares))
+        print(f"adaptive runs of 10 rounds: {np.mean(shares):.2f} of the full grid's server starts", flush=True)
+    result["coverage"] = coverage(experiments, seed)
+    for name, found in result["coverage"].items():
         print(f"coverage, {name}: {found['rate']:.3f} [{found['low']:.3f}, {found['high']:.3f}]", flush=True)
-    planned = planner(experiments, seed)
-    for row in planned:
+    result["planner"] = planner(experiments, seed)
+    for row in result["planner"]:
         power = row["power"]
         print(
             f"planner, gain {row['gain']:.1%}, SD {row['sd']:.0%}: {row['rounds']} rounds, "
             f"power {power['rate']:.3f} [{power['low']:.3f}, {power['high']:.3f}]",
             flush=True,
         )
-    return {"seed": seed, "experiments": experiments, "outcomes": table, "coverage": covered, "planner": planned}
+    _write(output, result)
+    return result
+
+
+def _write(output: Path | None, result: Mapping[str, Any]) -> None:
+    if output is not None:
+        write_text(output, json.dumps(result, indent=1) + "\n")
 
 
 def summary(result: Mapping[str, Any]) -> str:
@@ -351,16 +386,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=20260609)
-    parser.add_argument("--output", type=Path, help="JSON file to write")
+    parser.add_argument("--output", type=Path, help="JSON file to write; an unfinished one is gone on with")
     parser.add_argument("--fit", type=Path, help="folder of recorded serving evidence to take the noise from")
+    parser.add_argument("--noise-of", type=Path, help="an earlier table whose noise to take (that of its first row)")
     arguments = parser.parse_args()
     noises = NOISES
+    if arguments.noise_of:
+        noises = (Noise(**json.loads(arguments.noise_of.read_text(encoding="utf-8"))["outcomes"][0]["noise"]),)
     if arguments.fit:
         noises = (fit_noise(recorded(arguments.fit)),)
         print(f"noise of {arguments.fit}: {noises[0]}", flush=True)
-    result = run(arguments.experiments, arguments.seed, noises)
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    run(arguments.experiments, arguments.seed, noises, arguments.output)
 
 
 if __name__ == "__main__":
