@@ -4,6 +4,7 @@
 #   snakemake --cores 1 results/cpu/serve/fp8-e4m3/r1/short.json  one bench (its whole round)
 #   snakemake --cores 1 results/cpu/eval/fp8-e4m3.json            one accuracy run
 #   snakemake --cores 1 results/cpu/profile/auto.json             one profile
+#   snakemake --cores 1 decide_adr0010                            add rounds until the decision stands
 #
 # What to measure is data: config/config.yaml, config/platforms/, config/decisions/.
 import shlex

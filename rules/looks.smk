@@ -52,9 +52,13 @@ def look_evidence(wildcards):
         for name, path in all_evidence().items()
         if name in ("device", "model", "kernels", "integrate")
     }
+    # Accuracy is measured for a decision with a gate on it.
+    gated = any(
+        gate.metric == "accuracy_delta" for gate in RUN.decisions[wildcards.adr].gates
+    )
     return fixed | {
         "serve": serve_paths({arm: range(1, n + 1) for arm, n in numbers.items()}),
-        "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in numbers},
+        "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in numbers if gated},
     }
 
 

@@ -56,6 +56,9 @@ def test_a_clear_decision_stops_early_and_later_commands_start_nothing(clear):
     assert made("results/cpu/decide/adr0010.json").returncode == 0
     assert served(made) == {}
     assert made.json("results/cpu/decide/adr0010.json") == document
+    # The noise floor of the platform knows the rounds that were added.
+    assert made("results/cpu/noise_floor.json").returncode == 0
+    assert len(made.json("results/cpu/noise_floor.json")["blocks"]) == run["rounds"]["base"]
 
 
 def test_an_interrupted_run_goes_on_where_it_was(clear):
@@ -106,3 +109,23 @@ def test_a_blocked_decision_starts_no_server(tmp_path):
     document = made.json("results/cpu/adaptive/adr0010.json")
     assert (document["status"]["word"], document["adaptive"]["stop"]) == ("Blocked", "decided")
     assert document["adaptive"]["saved"] == 0.0
+
+
+def test_accuracy_is_measured_only_for_a_gate_on_it(tmp_path):
+    made = Miniature(tmp_path, {"base": {}, "fast": {"rate": 75.0}}, rounds=1)
+    made.decision("adr0010", adaptive=PLAN, gates=[])
+    assert made("decide_adr0010").returncode == 0
+    assert not any(job.startswith("eval") for job in made.started())
+    assert made.json("results/cpu/adaptive/adr0010.json")["status"]["option"] == "fast"
+
+
+def test_a_look_that_is_not_planned_or_a_decision_that_is_none_is_named(tmp_path):
+    made = Miniature(tmp_path, {"base": {}, "fast": {}}, rounds=1)
+    made.decision("adr0010", adaptive=PLAN)
+    for target, said in (
+        ("results/cpu/adaptive/adr0010/look9.json", "no look is planned at 9 rounds"),
+        ("results/cpu/adaptive/adr0099.json", "'adr0099' is no decision of this run"),
+    ):
+        done = made("-n", target)
+        assert done.returncode
+        assert said in done.stdout + done.stderr
