@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +109,20 @@ class Design:
     rule: str = "estimate"
     confidence: float = 0.95
 
-    @property
+    @cached_property
     def arms(self) -> dict[str, int]:
         """Arm -> rounds."""
         return {BASELINE: self.control * self.rounds} | {f"option{i}": self.rounds for i in range(len(self.gains))}
+
+    @cached_property
+    def blocks(self) -> dict[tuple[str, int], int]:
+        """(arm, round) -> block."""
+        number = interleave.count(self.arms)
+        return {(arm, r): interleave.block(r, n, number) for arm, n in self.arms.items() for r in range(1, n + 1)}
+
+    def place(self, arm: str, number: int) -> int:
+        """Block of a run."""
+        return self.blocks[arm, number]
 
 
 def measure(design: Design, noise: Noise, rng: np.random.Generator) -> Values:
@@ -126,16 +136,9 @@ def measure(design: Design, noise: Noise, rng: np.random.Generator) -> Values:
     return values
 
 
-def place(rounds: Mapping[str, int], arm: str, number: int) -> int:
-    """Block of a run."""
-    return interleave.block(number, rounds[arm], interleave.count(rounds))
-
-
 def until(values: Values, design: Design, blocks: int) -> Values:
     """What exists after the first blocks."""
-    return {
-        arm: {r: v for r, v in rounds.items() if place(design.arms, arm, r) <= blocks} for arm, rounds in values.items()
-    }
+    return {arm: {r: v for r, v in rounds.items() if design.place(arm, r) <= blocks} for arm, rounds in values.items()}
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def decide(values: Values, design: Design, confidence: float, family: int | None
     Args:
         family: options that the error is shared among, when some have been dropped before.
     """
-    where = partial(place, design.arms)
+    where = design.place
     options = [arm for arm in values if arm != BASELINE]
     found: dict[str, Comparison] = {arm: compare(values, arm, BASELINE, confidence, where) for arm in options}
     tested = 1.0 if design.rule == "estimate" else 1.0 + design.minimum_gain
@@ -213,7 +216,7 @@ def adaptive(values: Values, design: Design, first: int = 2) -> Adaptive:
         results += [out.get(arm) or _result(arm, judged.verdicts[arm]) for arm in options]
 
         def may_exceed(arm: str, other: str, now: Values = present, confidence: float = confidence) -> bool:
-            high = compare(now, arm, other, confidence, partial(place, design.arms)).log.high
+            high = compare(now, arm, other, confidence, design.place).log.high
             return high is None or math.expm1(min(high, 700.0)) > design.minimum_gain
 
         found, _ = status.decide(results, set(values), set(), design.minimum_gain, may_exceed)
@@ -301,7 +304,7 @@ def planner(experiments: int, seed: int) -> list[dict[str, Any]]:
             rng, hits = np.random.default_rng(seed), 0
             for _ in range(experiments):
                 values = measure(design, Noise(sd), rng)
-                log = compare(values, "option0", BASELINE, 0.95, partial(place, design.arms)).log
+                log = compare(values, "option0", BASELINE, 0.95, design.place).log
                 hits += log.low is not None and log.low > 0
             found.append({"gain": gain, "sd": sd, "rounds": rounds, "power": rate(hits, experiments)})
     return found

@@ -164,12 +164,23 @@ def account(spec: AdaptiveSpec, context: Context, verdict: Verdict, before: Verd
 def _check(spec: AdaptiveSpec, decide: DecideSpec, before: Verdict | None) -> None:
     if before is not None and (before.decision, before.platform) != (decide.decision.id, decide.platform):
         raise JobError("evidence", f"{spec.previous}: it is a look at {before.decision} on {before.platform}")
-    if before is not None and before.adaptive is not None and before.adaptive.planned != decide.looks:
-        raise JobError(
-            "spec",
-            f"{spec.previous}: planned looks were {before.adaptive.planned}, now {decide.looks}; a plan that changes "
-            "after a look has no error rate: delete the folder of looks to begin again",
-        )
+
+
+def check_plan(output: Path, planned: list[int]) -> None:
+    """Refuse a plan other than that of the looks already taken: one that changes after a look has no error rate.
+
+    Raises:
+        JobError: ``plan-changed``, naming the earlier look and what to delete.
+    """
+    for path in sorted([*output.parent.glob("look*.json"), output.parent.with_suffix(".json")]):
+        if path != output and path.is_file() and (was := read(str(path)).adaptive) and was.planned != planned:
+            documents = f"{output.parent} and {output.parent.with_suffix('.json')}"
+            raise JobError(
+                "plan-changed",
+                f"{path}: looks were planned at {was.planned} rounds, now at {planned} (adaptive.first and .most); "
+                "a plan that changes after a look has no error rate. Restore it, or begin again: "
+                f"delete {documents} (the rounds that are measured are kept)",
+            )
 
 
 def look(spec: AdaptiveSpec) -> Verdict:
@@ -192,6 +203,7 @@ def work(raw: dict[str, Any], output: Path) -> None:
         spec = AdaptiveSpec.model_validate(raw)
     except ValidationError as error:
         raise JobError("spec", f"look specification: {error}") from None
+    check_plan(output, spec.decide.get("looks", []))
     verdict = look(spec)
     assert verdict.adaptive is not None
     write_json(output, verdict.model_dump(mode="json"))

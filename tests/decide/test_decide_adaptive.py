@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from adrbench.decide import stopping
-from adrbench.decide.adaptive import AdaptiveSpec, look
+from adrbench.decide.adaptive import AdaptiveSpec, check_plan, look
 from adrbench.decide.multiplicity import holm
 from adrbench.evidence import write_json
 from adrbench.job import JobError
@@ -95,10 +95,16 @@ def test_every_look_spends_its_own_error(first):
 
 
 def test_a_plan_that_changes_after_a_look_is_refused(world, first):
-    before = write(world, first, "look2")
-    block(world, 3)
-    with pytest.raises(JobError, match="planned looks were"):
-        look(spec(world, 3, previous=before, looks=[2, 3, 4, 5, 6]))
+    folder = Path(world.folder) / "adaptive" / "adr0010"
+    folder.mkdir(parents=True)
+    write(world, first, "adaptive/adr0010/look2")
+    check_plan(folder / "look3.json", LOOKS)
+    check_plan(folder / "look2.json", [2, 3])  # this one is made anew
+    with pytest.raises(JobError, match=r"look2\.json: looks were planned at \[2, 3, 4, 5\] rounds, now at \[2, 3\]"):
+        check_plan(folder / "look3.json", [2, 3])
+    write(world, first, "adaptive/adr0010")
+    with pytest.raises(JobError, match=r"adr0010\.json: looks were planned"):
+        check_plan(folder / "look2.json", [2, 3])
 
 
 def test_a_document_that_is_no_look_is_named(world):
