@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adrbench.config.decision import Gate
 from adrbench.config.models import Text
@@ -146,6 +146,13 @@ def _one_start(gate: Gate, context: Context, tier: str, arm: TierRun, baseline: 
         p_met, p_missed = _p_values(within, gate.limit, error)
     basis = _one_start_basis(spread is not None, percent, min(map(len, samples)), _level(error))
     needs, plan = _plan_from_one_start(math.log(value / gate.limit), spread, context.confidence)
+    least, present = values_to_close(percent, _level(error)), min(map(len, samples))
+    if spread is not None and present < least:
+        needs = text(
+            f"{needs.en}; or {least} prompts in one start (now {present}): with fewer the upper bound stays open",
+            f"{needs.zh}; 或单次启动 {least} 个 prompt (现有 {present} 个): 更少时上界不闭合",
+        )
+        plan = replace(plan, requests=least)
     return Estimate(value, low, high, basis, needs, plan, p_met, p_missed)
 
 
@@ -273,6 +280,7 @@ def _result(gate: Gate, tier: str | None, found: Estimate, paths: list[str]) -> 
         needs=found.needs if still_open else None,
         rounds_needed=found.plan.rounds if still_open else None,
         pairs_needed=found.plan.pairs if still_open else None,
+        requests_needed=found.plan.requests if still_open else None,
         p_met=found.p_met,
         p_missed=found.p_missed,
         evidence=paths,

@@ -28,7 +28,8 @@ class GateResult(Document):
     """One gate for one option (and tier). ``value`` is a ratio, points or a fraction, as ``limit`` is.
 
     ``basis`` says how the interval was made, ``needs`` what would decide an undecided gate: for short,
-    ``rounds_needed`` (of the arm and the baseline, in all) or ``pairs_needed`` (more of samples).
+    ``rounds_needed`` (of the arm and the baseline, in all) or ``pairs_needed`` (more of samples); ``requests_needed``
+    (prompts of one start) where with fewer the percentile's upper bound stays open.
 
     ``p_met``: one-sided p value of "the limit is not met" (small: passed), ``p_missed`` of "the limit is met" (small:
     failed), Holm-adjusted over all gates, tiers and options; None for a count, which has no error.
@@ -48,6 +49,7 @@ class GateResult(Document):
     needs: Text | None = None
     rounds_needed: int | None = None
     pairs_needed: int | None = None
+    requests_needed: int | None = None
     p_met: float | None = None
     p_missed: float | None = None
     evidence: list[str]

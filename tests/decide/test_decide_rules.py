@@ -384,7 +384,11 @@ def test_one_start_closes_p99_at_505_requests(world, requests, closed):
     for r in (1, 2):
         world.server("auto", r, requests=requests)
     world.server("fp8-e4m3", 1, requests=requests)
-    assert (gate(verdict(world), "FP8 e4m3 per-tensor", "G01-TTFT", "short").high is not None) is closed
+    found = gate(verdict(world), "FP8 e4m3 per-tensor", "G01-TTFT", "short")
+    assert (found.high is not None) is closed
+    assert found.requests_needed == (None if closed else 505)
+    if not closed:
+        assert "505 prompts in one start (now 504)" in found.needs.en
 
 
 @pytest.mark.parametrize(
