@@ -61,6 +61,6 @@ def spec(run: Run, adr: str, look: int, evidence: dict[str, Any], previous: str 
         "rounds": look,
         "previous": previous,
         "per_block": starts_per_round(run, adr),
-        "devices": run.platform.device.devices,
+        "devices": {arm: jobs.devices(run, run.platform.arm(arm)) for arm in option_arms(run, adr)},
         "budget_minutes": run.main.budget_minutes or plan.budget_minutes,
     }

@@ -33,7 +33,7 @@ class AdaptiveSpec(BaseModel):
         decide: specification of a decide job over what has been measured; its ``looks`` are the plan.
         previous: document of the look before; None at the first.
         per_block: arm -> starts per round (the baseline may run twice), of all arms of the full grid.
-        devices: devices that a server occupies.
+        devices: arm -> devices that its server occupies.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -43,7 +43,7 @@ class AdaptiveSpec(BaseModel):
     rounds: int
     previous: str | None
     per_block: dict[str, int]
-    devices: int
+    devices: dict[str, int]
     budget_minutes: float | None
 
 
@@ -66,10 +66,10 @@ def minutes(documents: list[Evidence]) -> float:
     return max(0.0, (ended - begun).total_seconds() / 60)
 
 
-def serving_minutes(context: Context, devices: int) -> dict[tuple[str, int], float]:
+def serving_minutes(context: Context, devices: Mapping[str, int]) -> dict[tuple[str, int], float]:
     """(arm, round) -> accelerator minutes of its server, prompts and warm-up included."""
     return {
-        (arm, number): devices * minutes([run.document for run in tiers.values()])
+        (arm, number): devices[arm] * minutes([run.document for run in tiers.values()])
         for arm, rounds in context.runs.items()
         for number, tiers in rounds.items()
     }
@@ -103,8 +103,8 @@ def _reason(stop: stopping.Stop | None, spec: AdaptiveSpec, most: int, spent: fl
     return text(en, f"{why[1]}: 计划 {most} 轮, 已跑 {spec.rounds} 轮; 相对完整网格节省 {share} 的服务分钟")
 
 
-def _accuracy_minutes(context: Context, devices: int) -> float:
-    return sum(devices * minutes([document]) for document in context.evals.values())
+def _accuracy_minutes(context: Context, devices: Mapping[str, int]) -> float:
+    return sum(devices[arm] * minutes([document]) for arm, document in context.evals.items())
 
 
 def _taken(

@@ -70,7 +70,7 @@ def test_the_command_lines_budget_goes_before_the_decisions(run):
     assert adaptive.spec(run(decision=plan), "adr0011", 2, {}, None)["budget_minutes"] == 30
     assert adaptive.spec(run(decision=plan, budget_minutes=5), "adr0011", 2, {}, None)["budget_minutes"] == 5
     found = adaptive.spec(run(decision=plan), "adr0011", 3, {}, "look2.json")
-    assert (found["decide"]["looks"], found["previous"], found["devices"]) == ([2, 3, 4], "look2.json", 1)
+    assert (found["decide"]["looks"], found["previous"], found["devices"]["auto"]) == ([2, 3, 4], "look2.json", 1)
 
 
 @pytest.mark.parametrize(

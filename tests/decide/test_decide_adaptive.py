@@ -33,7 +33,8 @@ def spec(world, rounds, previous=None, budget=None, looks=LOOKS):
     decide = world.spec(decision=decision("adr0010"), gain_rule="estimate") | {"looks": looks}
     raw = {
         "platform": "cpu", "decide": decide, "rounds": rounds, "previous": previous,
-        "per_block": {"triton-attn": 2, "rocm-attn": 1, "flash-attn": 1}, "devices": 2, "budget_minutes": budget,
+        "per_block": {"triton-attn": 2, "rocm-attn": 1, "flash-attn": 1},
+        "devices": dict.fromkeys(ARMS, 2), "budget_minutes": budget,
     }  # fmt: skip
     return AdaptiveSpec.model_validate(raw)
 
