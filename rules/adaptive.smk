@@ -38,7 +38,7 @@ rule adaptive_verdict:
         "cp {input:q} {output:q} 2> {log:q}"
 
 
-for _adr in RUN.main.adrs:
+for _adr in (adr for adr, found in RUN.decisions.items() if hasattr(found, "adaptive")):
 
     rule:
         name:

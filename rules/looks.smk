@@ -23,13 +23,12 @@ def decision_plan(adr):
     """The decision's `adaptive` section.
 
     Raises:
-        WorkflowError: the decision is not one of config/config.yaml.
+        WorkflowError: it is no decision of config/config.yaml that compares arms.
     """
-    if adr not in RUN.decisions:
-        raise WorkflowError(
-            f"{adr!r} is no decision of this run; `adrs` in config/config.yaml names {', '.join(RUN.decisions)}"
-        )
-    return RUN.decisions[adr].adaptive
+    try:
+        return looks.comparison(RUN, adr).adaptive
+    except ValueError as error:
+        raise WorkflowError(f"`adrs` in config/config.yaml: {error}") from None
 
 
 def accounted(path):
@@ -54,7 +53,8 @@ def look_evidence(wildcards):
     }
     # Accuracy is measured for a decision with a gate on it.
     gated = any(
-        gate.metric == "accuracy_delta" for gate in RUN.decisions[wildcards.adr].gates
+        gate.metric == "accuracy_delta"
+        for gate in looks.comparison(RUN, wildcards.adr).gates
     )
     return fixed | {
         "serve": serve_paths({arm: range(1, n + 1) for arm, n in numbers.items()}),

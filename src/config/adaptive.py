@@ -9,8 +9,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from adrbench.config import jobs
+from adrbench.config.decision import Decision
 from adrbench.config.load import Run
 from adrbench.decide.interleave import Order
+
+
+def comparison(run: Run, adr: str) -> Decision:
+    """The decision, which must be one that compares arms.
+
+    Raises:
+        ValueError: it is not in the configuration, or compares nothing.
+    """
+    found = run.decisions.get(adr)
+    if not isinstance(found, Decision):
+        able = [name for name, decision in run.decisions.items() if isinstance(decision, Decision)]
+        raise ValueError(f"{adr!r} is no decision of this run that compares arms; there are {', '.join(able)}")
+    return found
 
 
 def option_arms(run: Run, adr: str) -> list[str]:
@@ -19,7 +33,7 @@ def option_arms(run: Run, adr: str) -> list[str]:
     An option that the platform cannot serve or whose arm breaks the decision's policy is decided without a measurement.
     With fewer than two options left there is nothing to compare, and no arm.
     """
-    decision = run.decisions[adr]
+    decision = comparison(run, adr)
     policy, served = decision.policy_for(run.platform.name), {arm.name: arm for arm in run.serving_arms()}
     declared = {arm.name for arm in run.platform.arms}
     first = [next((name for name in option.arms if name in declared), None) for option in decision.options]
@@ -54,7 +68,7 @@ def rounds(run: Run, adr: str, look: int, before: Mapping[str, Any] | None) -> d
 
 def spec(run: Run, adr: str, look: int, evidence: dict[str, Any], previous: str | None) -> dict[str, Any]:
     """``AdaptiveSpec`` of a look (decide/adaptive.py)."""
-    plan = run.decisions[adr].adaptive
+    plan = comparison(run, adr).adaptive
     return {
         "platform": run.platform.name,
         "decide": jobs.decide(run, adr, evidence) | {"looks": plan.looks},

@@ -124,7 +124,10 @@ def test_a_look_that_is_not_planned_or_a_decision_that_is_none_is_named(tmp_path
     made.decision("adr0010", adaptive=PLAN)
     for target, said in (
         ("results/cpu/adaptive/adr0010/look9.json", "no look is planned at 9 rounds"),
-        ("results/cpu/adaptive/adr0099.json", "'adr0099' is no decision of this run"),
+        (
+            "results/cpu/adaptive/adr0099.json",
+            "'adr0099' is no decision of this run that compares arms; there are adr0010",
+        ),
     ):
         done = made("-n", target)
         assert done.returncode
