@@ -8,7 +8,6 @@ document is ``verdict.Verdict``. Nothing is measured here: the same evidence giv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -104,20 +103,22 @@ def judge(context: Context, settled: Sequence[OptionResult] = ()) -> Verdict:
     )
 
 
-def adopt(path: Path) -> Verdict:
-    """The verdict of an adaptive run, which judged the same evidence round by round.
+def verdict_of(raw: dict[str, Any]) -> Verdict:
+    """The verdict of a decision, from its job's specification.
 
     Raises:
-        JobError: ``evidence``, naming the file, when it is missing or no verdict.
+        JobError: the specification is refused, or evidence cannot be read.
     """
-    try:
-        return Verdict.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise JobError("evidence", f"{path}: no verdict of an adaptive run ({error}); delete it and rerun") from None
+    if "adaptive" in raw:
+        # It builds on this module.
+        from adrbench.decide.adaptive import replay
+
+        return replay(Path(raw["adaptive"]))
+    return judge(gather(parse_spec(raw)))
 
 
 def work(raw: dict[str, Any], output: Path) -> None:
-    verdict = adopt(Path(raw["adaptive"])) if "adaptive" in raw else judge(gather(parse_spec(raw)))
+    verdict = verdict_of(raw)
     write_json(output, verdict.model_dump(mode="json"))
     chosen = f" ({verdict.status.option})" if verdict.status.option else ""
     say(f"{verdict.decision}: {verdict.status.word}{chosen}: {verdict.status.text.en}")

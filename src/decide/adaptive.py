@@ -8,6 +8,7 @@ The document is a ``verdict.Verdict`` whose ``adaptive`` says what was run, what
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from adrbench.config.models import Text
 from adrbench.decide import stopping
-from adrbench.decide.__main__ import adopt, gather, judge
+from adrbench.decide.__main__ import gather, judge
 from adrbench.decide.context import Context
 from adrbench.decide.spec import DecideSpec, parse_spec
 from adrbench.decide.status import is_out, why_out
@@ -41,7 +42,7 @@ class AdaptiveSpec(BaseModel):
     platform: str
     decide: dict[str, Any]
     rounds: int
-    previous: str | None
+    previous: str | None = None
     per_block: dict[str, int]
     devices: dict[str, int]
     budget_minutes: float | None
@@ -53,7 +54,10 @@ def read(path: str) -> Verdict:
     Raises:
         JobError: ``evidence``, naming the file, when it is missing or no such document.
     """
-    found = adopt(Path(path))
+    try:
+        found = Verdict.model_validate(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise JobError("evidence", f"{path}: not the document of a look ({error}); delete it and rerun") from None
     if found.adaptive is None:
         raise JobError("evidence", f"{path}: adaptive is null: not the document of a look; delete it and rerun")
     return found
@@ -145,6 +149,7 @@ def account(spec: AdaptiveSpec, context: Context, verdict: Verdict, before: Verd
     saved = 1 - sum(spent.values()) / grid if grid else 0.0
     earlier = before.adaptive.looks if before and before.adaptive else []
     return AdaptiveRun(
+        spec=spec.model_dump(mode="json", exclude={"previous"}),
         planned=looks,
         looks=[*earlier, _taken(spec, context, verdict, before, spent)],
         stop=after.stop,
@@ -183,10 +188,13 @@ def check_plan(output: Path, planned: list[int]) -> None:
             )
 
 
-def look(spec: AdaptiveSpec) -> Verdict:
-    """Judge the present rounds; what an earlier look put out stays out."""
+def look(spec: AdaptiveSpec, before: Verdict | None) -> Verdict:
+    """Judge the present rounds; what an earlier look put out stays out.
+
+    Args:
+        before: document of the look before; None at the first.
+    """
     decide = parse_spec(spec.decide)
-    before = read(spec.previous) if spec.previous else None
     _check(spec, decide, before)
     context = gather(decide)
     settled = [
@@ -198,13 +206,40 @@ def look(spec: AdaptiveSpec) -> Verdict:
     return verdict.model_copy(update={"adaptive": account(spec, context, verdict, before)})
 
 
+def at_look(spec: AdaptiveSpec, rounds: int) -> AdaptiveSpec:
+    """The specification of an earlier look: the rounds that existed then."""
+    raw = spec.model_dump(mode="json")
+    serve = raw["decide"]["evidence"].get("serve", {})
+    raw["decide"]["evidence"]["serve"] = {
+        arm: {number: tiers for number, tiers in own.items() if int(number) <= rounds * spec.per_block.get(arm, 1)}
+        for arm, own in serve.items()
+    }
+    return AdaptiveSpec.model_validate(raw | {"rounds": rounds})
+
+
+def replay(path: Path) -> Verdict:
+    """The verdict of an adaptive run, computed again from the evidence: every look, from the first.
+
+    Raises:
+        JobError: ``evidence``, naming the file, when it does not follow from the evidence.
+    """
+    found = read(str(path))
+    assert found.adaptive is not None
+    spec, verdict = AdaptiveSpec.model_validate(found.adaptive.spec), None
+    for rounds in (number for number in found.adaptive.planned if number <= spec.rounds):
+        verdict = look(at_look(spec, rounds), verdict)
+    if verdict is None or verdict != found:
+        raise JobError("evidence", f"{path}: does not follow from its evidence any more; delete it and run it again")
+    return verdict
+
+
 def work(raw: dict[str, Any], output: Path) -> None:
     try:
         spec = AdaptiveSpec.model_validate(raw)
     except ValidationError as error:
         raise JobError("spec", f"look specification: {error}") from None
     check_plan(output, spec.decide.get("looks", []))
-    verdict = look(spec)
+    verdict = look(spec, read(spec.previous) if spec.previous else None)
     assert verdict.adaptive is not None
     write_json(output, verdict.model_dump(mode="json"))
     say(f"{verdict.decision} after {spec.rounds} rounds: {verdict.status.word}: {verdict.status.text.en}")

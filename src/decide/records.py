@@ -97,9 +97,10 @@ def read_serve(platform: str, paths: Mapping[str, Mapping[int, Mapping[str, str]
         JobError: ``evidence`` or ``bad-value``, naming the file.
     """
     runs: Runs = {}
-    for arm, rounds in paths.items():
-        for round_number, tiers in rounds.items():
-            for tier, path in tiers.items():
+    # Sorted, so that the last digit of a sum does not depend on the order of keys in a file.
+    for arm, rounds in sorted(paths.items()):
+        for round_number, tiers in sorted(rounds.items()):
+            for tier, path in sorted(tiers.items()):
                 if not Path(path).is_file():
                     continue
                 document = _read(path)
@@ -116,7 +117,7 @@ def load_serve(spec: DecideSpec) -> Runs:
 def load_eval(spec: DecideSpec) -> dict[str, Evidence]:
     """Accuracy evidence by arm, of the files that exist."""
     documents = {}
-    for arm, path in spec.evidence.eval.items():
+    for arm, path in sorted(spec.evidence.eval.items()):
         if Path(path).is_file():
             documents[arm] = _read(path)
             _expect(path, documents[arm], stage="eval", platform=spec.platform, arm=arm)

@@ -6,7 +6,7 @@ time stamp. ``null`` as a bound means open: the data cannot bound that side.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from adrbench.config.models import Text
 from adrbench.decide.spec import Violation
@@ -265,8 +265,11 @@ class AdaptiveRun(Document):
     Minutes are accelerator minutes of serving (minutes of a server x its devices); ``spent_minutes`` adds the accuracy
     runs and is what ``budget_minutes`` limits. The grid is every arm in every planned round; its minutes come
     from the mean of each arm's own starts. ``rounds``: arm -> rounds measured; ``next``: arms of the next round (empty:
-    it has stopped); ``saved``: fraction of the grid's minutes.
+    it has stopped); ``saved``: fraction of the grid's minutes. ``spec``: of this look (``adaptive.AdaptiveSpec``), from
+    which, with the evidence, all looks can be taken again (``adaptive.replay``).
     """
+
+    spec: dict[str, Any]
 
     planned: list[int]
     looks: list[LookTaken]

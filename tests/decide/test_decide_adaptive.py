@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from adrbench.decide import stopping
-from adrbench.decide.adaptive import AdaptiveSpec, check_plan, look
+from adrbench.decide.__main__ import verdict_of
+from adrbench.decide.adaptive import AdaptiveSpec, check_plan, look, read
 from adrbench.decide.multiplicity import holm
 from adrbench.evidence import write_json
 from adrbench.job import JobError
@@ -29,10 +30,10 @@ def equal_scores(world, arms=ARMS, pairs=240):
         world.accuracy(arm, {task: [50.0] * pairs for task in TASKS})
 
 
-def spec(world, rounds, previous=None, budget=None, looks=LOOKS):
+def spec(world, rounds, budget=None, looks=LOOKS):
     decide = world.spec(decision=decision("adr0010"), gain_rule="estimate") | {"looks": looks}
     raw = {
-        "platform": "cpu", "decide": decide, "rounds": rounds, "previous": previous,
+        "platform": "cpu", "decide": decide, "rounds": rounds,
         "per_block": {"triton-attn": 2, "rocm-attn": 1, "flash-attn": 1},
         "devices": dict.fromkeys(ARMS, 2), "budget_minutes": budget,
     }  # fmt: skip
@@ -52,7 +53,7 @@ def first(world):
     for number in (1, 2):
         block(world, number, rate=rate)
     equal_scores(world)
-    return look(spec(world, 2))
+    return look(spec(world, 2), None)
 
 
 def test_a_loser_is_dropped_and_the_open_option_goes_on_with_the_baseline(first):
@@ -64,11 +65,10 @@ def test_a_loser_is_dropped_and_the_open_option_goes_on_with_the_baseline(first)
 
 
 def test_what_a_look_put_out_stays_out_with_its_numbers(world, first):
-    before = write(world, first, "look2")
     # Later evidence that would contradict it is not looked at: its arm was to get no further round.
     block(world, 3, arms=("triton-attn", "rocm-attn"))
     world.server("flash-attn", 3, rate=500.0, resolved={"attention_backend": "FLASH-ATTN"})
-    second = look(spec(world, 3, previous=before))
+    second = look(spec(world, 3), first)
     old, new = (next(o for o in v.options if o.name == "FLASH_ATTN") for v in (first, second))
     assert new.decided_at == 2
     assert new.model_copy(update={"decided_at": None}) == old
@@ -80,7 +80,7 @@ def test_a_winner_stops_it_and_the_saving_is_told(world):
     for number in (1, 2):
         block(world, number)
     equal_scores(world)
-    verdict = look(spec(world, 2))
+    verdict = look(spec(world, 2), None)
     run = verdict.adaptive
     assert (verdict.status.option, run.stop, run.next) == ("ROCM_ATTN", "decided", [])
     assert (run.starts, run.grid_starts) == (8, 5 * 4)
@@ -108,13 +108,23 @@ def test_a_plan_that_changes_after_a_look_is_refused(world, first):
         check_plan(folder / "look2.json", [2, 3])
 
 
-def test_a_document_that_is_no_look_is_named(world):
-    path = Path(world.folder) / "look2.json"
+def test_a_document_that_is_no_look_is_named(tmp_path):
+    path = tmp_path / "look2.json"
     path.write_text("{}")
-    for number in (1, 2, 3):
-        block(world, number)
     with pytest.raises(JobError, match=r"look2\.json"):
-        look(spec(world, 3, previous=str(path)))
+        read(str(path))
+
+
+def test_an_adaptive_verdict_is_made_again_from_its_evidence(world, first):
+    """Every look from the first: what was dropped, its numbers, minutes and savings."""
+    block(world, 3, arms=("triton-attn", "rocm-attn"), rate=RATE | {"rocm-attn": 52.0})
+    path = write(world, look(spec(world, 3), first), "adaptive")
+    assert verdict_of({"adaptive": path}) == read(path)
+    # One number in one raw evidence file of the first look.
+    evidence = Path(world.serve["flash-attn"]["1"]["short"])
+    evidence.write_text(evidence.read_text().replace('"output_tokens_per_s": 4', '"output_tokens_per_s": 9'))
+    with pytest.raises(JobError, match=r"adaptive\.json: does not follow from its evidence"):
+        verdict_of({"adaptive": path})
 
 
 def option(verdict="undecided", gates=(), eligible=False, arm="a", state="measured", broken=()):
