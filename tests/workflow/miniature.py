@@ -56,7 +56,7 @@ class Miniature:
         """A decision over all arms, from the shipped ADR 0010 with changed keys."""
         shipped = yaml.safe_load((ROOT / "config/decisions/adr0010.yaml").read_text())
         options = [{"name": arm, "title": arm, "arms": [arm]} for arm in self.arms]
-        self.decisions[adr] = shipped | {"id": adr, "options": options} | changes
+        self.decisions[adr] = shipped | {"id": adr, "options": options, "resolutions": []} | changes
 
     def __call__(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run Snakemake."""
