@@ -20,7 +20,7 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
-from adrbench.config import jobs
+from adrbench.config import inputs, jobs
 from adrbench.evidence import canonical
 
 end_with_batch_script()
@@ -60,7 +60,10 @@ include: "rules/noise_floor.smk"
 include: "rules/looks.smk"
 include: "rules/adaptive.smk"
 include: "rules/decide.smk"
+include: "rules/records.smk"
+include: "rules/lock.smk"
 include: "rules/report.smk"
+include: "rules/audit.smk"
 
 
 # Analysis runs where Snakemake runs: seconds of work are not worth a place in a queue.
@@ -68,8 +71,13 @@ localrules:
     all,
     verify,
     decide,
+    history,
+    lock,
     report,
+    seal,
     publish,
+    status,
+    audit,
     claims,
     claims_table,
 
@@ -78,6 +86,7 @@ rule all:
     default_target: True
     input:
         PUBLISHED,
+        unnamed_evidence(),
 
 
 rule verify:
@@ -87,7 +96,12 @@ rule verify:
         "the device is what config/platforms/{P}.yaml declares"
 
 
+onerror:
+    mark_stale()
+
+
 onsuccess:
+    mark_stale()
     built = [path for path in PUBLISHED if Path(path).is_file()]
     if built:
         print(f"Reports of platform {P}: {', '.join(built)}")

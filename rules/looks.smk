@@ -48,7 +48,7 @@ def look_evidence(wildcards):
     numbers = looks.rounds(RUN, wildcards.adr, int(wildcards.look), earlier)
     fixed = {
         name: path
-        for name, path in all_evidence().items()
+        for name, path in evidence_of(wildcards.adr).items()
         if name in ("device", "model", "kernels", "integrate")
     }
     # Accuracy is measured for a decision with a gate on it.
@@ -88,17 +88,26 @@ def last_look(wildcards):
     raise WorkflowError(f"{made}: a look asks for rounds beyond the plan")
 
 
+def decided_from(adr):
+    """Evidence of a decision as its job names it: a comparison is held against the platform's noise floor, too."""
+    compares = hasattr(RUN.decisions[adr], "options")
+    return evidence_of(adr) | ({"noise_floor": NOISE_FLOOR} if compares else {})
+
+
 def decision_inputs(wildcards):
-    """What a verdict is made of: all evidence, or the document of an adaptive run."""
+    """What a verdict is made of: the decision's evidence, or the document of an adaptive run."""
     if adaptive_rounds(wildcards.adr):
         return f"{RESULTS}/adaptive/{wildcards.adr}.json"
-    return [*leaves(all_evidence()), NOISE_FLOOR]
+    evidence_of(wildcards.adr)  # names what there is, when it is none
+    return leaves(decided_from(wildcards.adr))
+
+
+def decide_spec(adr):
+    """Specification of a decide job."""
+    if adaptive_rounds(adr):
+        return {"platform": P, "adaptive": f"{RESULTS}/adaptive/{adr}.json"}
+    return jobs.decide(RUN, adr, decided_from(adr))
 
 
 def decision_spec(wildcards):
-    if adaptive_rounds(wildcards.adr):
-        return canonical(
-            {"platform": P, "adaptive": f"{RESULTS}/adaptive/{wildcards.adr}.json"}
-        )
-    evidence = all_evidence() | {"noise_floor": NOISE_FLOOR}
-    return canonical(jobs.decide(RUN, wildcards.adr, evidence))
+    return canonical(decide_spec(wildcards.adr))

@@ -5,10 +5,32 @@ PUBLISHED = [
 ]
 
 
+# A verdict that differs from the last one is added to the history, which no rule ever deletes.
+rule history:
+    input:
+        f"{RESULTS}/decide/{{adr}}.json",
+    output:
+        evidence=f"{RESULTS}/history/{{adr}}.json",
+    log:
+        f"{LOGS}/report/history-{{adr}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        store=f"history/{P}",
+    message:
+        "history: {wildcards.adr} (log: {log})"
+    shell:
+        project(
+            "-m adrbench.report.history {input:q} --store {params.store:q} "
+            "--output {output.evidence:q} > {log:q} 2>&1"
+        )
+
+
 rule report:
     input:
-        lambda wildcards: leaves(all_evidence(wildcards.adr)),
-        decide=f"{RESULTS}/decide/{{adr}}.json",
+        lambda wildcards: leaves(report_evidence(wildcards.adr)),
     output:
         evidence=f"reports/{P}/{{adr}}{{suffix}}",
     log:
@@ -20,14 +42,7 @@ rule report:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards, input: canonical(
-            jobs.report(
-                RUN,
-                wildcards.adr,
-                LANGUAGE_OF[wildcards.suffix],
-                all_evidence(wildcards.adr) | {"decide": input.decide},
-            )
-        ),
+        spec=lambda wildcards: report_spec(wildcards.adr, LANGUAGE_OF[wildcards.suffix]),
         code=jobs.code_digest("report"),
     message:
         "report: {output} (log: {log})"
@@ -35,18 +50,72 @@ rule report:
         job("report")
 
 
+# What a report was made from and by which specifications: the audit makes it again, `status` looks for changes.
+rule seal:
+    input:
+        [f"reports/{P}/{{adr}}{SUFFIX[language]}" for language in LANGUAGES],
+        decide=f"{RESULTS}/decide/{{adr}}.json",
+    output:
+        evidence=f"reports/{P}/{{adr}}.seal.json",
+    log:
+        f"{LOGS}/report/seal-{{adr}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        spec=lambda wildcards: canonical(
+            jobs.seal(
+                RUN,
+                wildcards.adr,
+                decide_spec(wildcards.adr),
+                report_evidence,
+                lock_spec(wildcards.adr),
+            )
+        ),
+        code=jobs.code_digest("report"),
+    message:
+        "seal: {output} (log: {log})"
+    shell:
+        job("report.seal")
+
+
 rule publish:
     input:
-        [f"reports/{P}/{Path(path).name}" for path in PUBLISHED],
+        lambda wildcards: (
+            [f"reports/{P}/{wildcards.document}.seal.json"]
+            if wildcards.document != "claims"
+            else []
+        ),
+        published_along,
+        texts=[f"reports/{P}/{{document}}{SUFFIX[language]}" for language in LANGUAGES],
     output:
-        PUBLISHED,
+        [f"reports/{{document}}{SUFFIX[language]}" for language in LANGUAGES],
     log:
-        f"{LOGS}/report/publish.log",
+        f"{LOGS}/report/publish-{{document}}.log",
+    wildcard_constraints:
+        document=r"adr[a-z0-9]+|claims",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        platform=P,
+    message:
+        "report: {output} are now those of platform {params.platform}"
+    shell:
+        project("-m adrbench.report.publish {input.texts:q} --to reports 2> {log:q}")
+
+
+# Every report with its status; one whose evidence changed since is marked as stale.
+rule status:
+    log:
+        f"{LOGS}/report/status.log",
     conda:
         "../envs/analysis.yaml"
     container:
         PLATFORM.serve.container
     message:
-        "report: reports of platform {P} are now those in reports/"
+        "status: the published ADRs"
     shell:
-        PROJECT + "-m adrbench.report.publish {input:q} --to reports 2> {log:q}"
+        project("-m adrbench.report.status 2>&1 | tee -i {log:q}")

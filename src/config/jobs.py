@@ -7,10 +7,13 @@ specification of that arm's jobs only. Pure functions of the configuration.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from adrbench.config import inputs
 from adrbench.config import policy as policies
+from adrbench.config.decision import Decision, Facts
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin
 from adrbench.config.policy import arm_flags
@@ -32,6 +35,7 @@ MEASURING_CODE = {
     "profile": [*_SERVER, "src/profile"],
     "claims": ["src/claims", "config/claims"],
     "decide": ["src/decide"],
+    "lock": ["src/lock", "src/serve/server.py"],
     "report": ["src/report", "src/device/rules.py", "src/kernels/formats", "src/decide/verdict.py"],
 }
 
@@ -216,10 +220,14 @@ def claims(run: Run, python: str) -> dict[str, Any]:
 
 
 def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
+    """``DecideSpec`` of a comparison, ``FactsSpec`` of a record of facts; only the decision's own arms enter."""
     decision = run.decisions[adr]
+    if isinstance(decision, Facts):
+        return facts(run, decision, evidence)
     policy = decision.policy_for(run.platform.name)
-    arms = [arm.model_dump(mode="json") for arm in run.platform.arms]
-    violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in run.platform.arms}
+    mine = inputs.arms(decision, run.platform)
+    arms = [arm.model_dump(mode="json") for arm in mine]
+    violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in mine}
     return {
         "platform": run.platform.name,
         "decision": decision.model_dump(mode="json"),
@@ -246,6 +254,57 @@ def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
         "confidence": 0.95,
         "blocks": {number: order.block(run.platform.baseline.name, int(number)) for number in serve},
         "serve": serve,
+    }
+
+
+def facts(run: Run, decision: Facts, evidence: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "platform": run.platform.name,
+        "decision": decision.model_dump(mode="json"),
+        "policy": decision.policy_for(run.platform.name),
+        "baseline": run.platform.baseline.name,
+        "declared": run.platform.device.model_dump(mode="json"),
+        "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
+        "evidence": evidence,
+    }
+
+
+def lock(run: Run, adr: str, verdict: str, folder: str, python: str) -> dict[str, Any]:
+    """``LockSpec`` (lock/spec.py): the servers that the decision may choose among."""
+    decision = run.decisions[adr]
+    comparison = isinstance(decision, Decision)
+    arms = [arm for arm in inputs.arms(decision, run.platform) if arm.expect_failure is None] if comparison else []
+    # A lock serves with the arm's own mechanism: what a measurement expects of it is not part of it.
+    keys = ("python", "model", "args", "env", "plugin")
+    servers = {arm.name: server(run, arm, folder, python) for arm in arms}
+    return {
+        "platform": run.platform.name,
+        "adr": adr,
+        "number": decision.number,
+        "verdict": verdict,
+        "mechanisms": decision.mechanisms if isinstance(decision, Decision) else [],
+        "arms": {name: {key: found[key] for key in keys} for name, found in servers.items()},
+        "package": str(ROOT / "pythonpath"),
+    }
+
+
+def seal(
+    run: Run,
+    adr: str,
+    decide_spec: dict[str, Any],
+    report_evidence: Callable[[str], dict[str, Any]],
+    lock_spec: dict[str, Any],
+) -> dict[str, Any]:
+    """``SealSpec`` (report/seal.py): what makes a report again from the same evidence."""
+    return {
+        "platform": run.platform.name,
+        "adr": adr,
+        "decision_file": str(ROOT / run.main.decisions / f"{adr}.yaml"),
+        "decide": decide_spec,
+        "lock": lock_spec,
+        "reports": {
+            language: report(run, adr, language, report_evidence(adr)) for language in run.main.report.languages
+        },
     }
 
 

@@ -2,8 +2,9 @@
 
     python -m adrbench.decide --spec JSON --output results/<platform>/decide/<adr>.json
 
-The specification is ``spec.DecideSpec``, or ``{"adaptive": PATH}`` where an adaptive run judged already; the
-document is ``verdict.Verdict``. Nothing is measured here: the same evidence gives the same document.
+The specification is ``spec.DecideSpec``, of a record of facts ``facts_spec.FactsSpec``, or ``{"adaptive": PATH}``
+where an adaptive run judged already; the document is ``verdict.Verdict``. Nothing is measured here: the same evidence
+gives the same document.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.decide import accuracy as accuracies
-from adrbench.decide import factors, noise_floor, objective, options, schedule, status, steady
+from adrbench.decide import factors, facts, noise_floor, objective, options, schedule, status, steady
 from adrbench.decide.comparable import refuse_serve, serve_identity
 from adrbench.decide.context import Context
+from adrbench.decide.facts_spec import parse_facts
 from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
 from adrbench.decide.records import digests, load_eval, load_integrate, load_serve
@@ -104,7 +106,7 @@ def judge(context: Context, settled: Sequence[OptionResult] = ()) -> Verdict:
 
 
 def verdict_of(raw: dict[str, Any]) -> Verdict:
-    """The verdict of a decision, from its job's specification.
+    """The verdict of a decision of any kind, from its job's specification.
 
     Raises:
         JobError: the specification is refused, or evidence cannot be read.
@@ -114,6 +116,8 @@ def verdict_of(raw: dict[str, Any]) -> Verdict:
         from adrbench.decide.adaptive import replay
 
         return replay(Path(raw["adaptive"]))
+    if raw.get("decision", {}).get("kind") == "facts":
+        return facts.judge(parse_facts(raw))
     return judge(gather(parse_spec(raw)))
 
 

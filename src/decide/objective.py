@@ -18,7 +18,7 @@ from adrbench.decide.verdict import ObjectiveResult, ObjectiveVerdict
 from adrbench.decide.words import text
 
 # Its value follows from the configuration and the free memory; rounds that agree show no noise.
-DETERMINISTIC = {"kv_pool_tokens"}
+DETERMINISTIC = {"kv_pool_tokens", "kv_usable_tokens"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def of_floor(context: Context) -> tuple[dict[int, float], Callable[[int], int | 
 
 def _per_round(context: Context, arm: str, by_tier: Mapping[str, dict[int, float]]) -> dict[int, float] | Text:
     metric = context.spec.decision.objective.metric
-    if metric in DETERMINISTIC:
+    if metric == "kv_pool_tokens":
         # One server has one pool: every tier of a round reports the same.
         merged = {r: v for tier in context.tiers for r, v in by_tier[tier].items()}
         return merged or text(f"{metric} of arm {arm}", f"arm {arm} 的 {metric}")

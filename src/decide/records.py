@@ -40,6 +40,22 @@ class TierRun:
         value = self.document.resolved.get("kv_pool_tokens")
         return None if value is None else number(value, self.path, "resolved.kv_pool_tokens")
 
+    @property
+    def usable_tokens(self) -> float | None:
+        """Tokens of this tier's requests that whole sequences of the mean length fill in the pool at once.
+
+        A sequence takes whole blocks; the rest of its last one is lost. None where the pool or its block size is
+        unknown, or one such sequence does not fit.
+        """
+        block, pool = self.document.resolved.get("block_size"), self.pool_tokens
+        if not block or pool is None:
+            return None
+        measured, asked = self.document.measured, self.document.asked.get("tier") or {}
+        mean = measured.get("input_tokens", {}).get("total", 0) / max(1, self.completed)
+        length = round(mean) + int(asked.get("output_tokens") or 0)
+        sequences = pool // block // math.ceil(length / block) if length else 0
+        return float(sequences * length) or None
+
 
 # arm -> round -> tier
 Runs = dict[str, dict[int, dict[str, TierRun]]]
@@ -133,13 +149,21 @@ def metric_value(run: TierRun, metric: str) -> float | None:
     """One metric of one tier: latencies are named ``ttft_ms.p99``; None where it was not measured or is 0."""
     if metric == "kv_pool_tokens":
         return run.pool_tokens
+    if metric == "kv_usable_tokens":
+        return run.usable_tokens
     if metric in RATES or metric == "goodput":
         return run.rate(metric) or None
     name, percentile = metric.split(".p")
     return run.latencies[name][int(percentile)]
 
 
-METRICS = (*(f"{metric}.p{p}" for metric in LATENCIES for p in PERCENTILES), *RATES, "goodput", "kv_pool_tokens")
+METRICS = (
+    *(f"{metric}.p{p}" for metric in LATENCIES for p in PERCENTILES),
+    *RATES,
+    "goodput",
+    "kv_pool_tokens",
+    "kv_usable_tokens",
+)
 
 
 def by_round(runs: Runs, arm: str, tier: str, metric: str) -> dict[int, float]:

@@ -47,7 +47,7 @@ class Header:
     verified: bool
     policy: str
     confidence: Cell
-    metric: Phrase
+    metric: Phrase | None
     minimum_gain: Cell
     gain_rule: str
 
@@ -58,9 +58,23 @@ class Summary:
 
     decided: Shown
     by_how_much: list[Shown]
-    bottleneck: Shown
+    bottleneck: Shown | None
     missing: list[Shown]
     next_steps: list[Shown]
+    compares: bool = True
+
+    @property
+    def lines(self) -> list[tuple[str, list[Shown]]]:
+        """(key of the title, its text) of each line that this ADR has."""
+        middle: list[Shown] = [] if self.bottleneck is None else [self.bottleneck]
+        found = [
+            ("summary.decision", [self.decided]),
+            ("summary.by_how_much" if self.compares else "section.checks", self.by_how_much),
+            ("summary.bottleneck_title", middle),
+            ("summary.missing_title", self.missing),
+            ("summary.next_title", self.next_steps),
+        ]
+        return [(title, texts) for title, texts in found if texts]
 
 
 @dataclass(frozen=True)
@@ -282,6 +296,7 @@ class OptionRow:
     violations: list[Shown]
     backend: Cell = MISSING
     refusal: Cell = MISSING
+    columns: tuple[Cell, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,11 @@ def decided(world, folder, floor):
     path = folder / "floor.json"
     write_json(path, floor.model_dump(mode="json"))
     evidence = {"serve": world.serve, "eval": world.eval, "noise_floor": str(path)}
-    changes = {"decision": decision("adr0010", gates=[], resolutions=[]), "gain_rule": "estimate", "evidence": evidence}
+    changes = {
+        "decision": decision("adr0010", gates=[], delta=None, resolutions=[]),
+        "gain_rule": "estimate",
+        "evidence": evidence,
+    }
     return judge(gather(parse_spec(world.spec(**changes))))
 
 

@@ -113,7 +113,7 @@ def test_a_blocked_decision_starts_no_server(tmp_path):
 
 def test_accuracy_is_measured_only_for_a_gate_on_it(tmp_path):
     made = Miniature(tmp_path, {"base": {}, "fast": {"rate": 75.0}}, rounds=1)
-    made.decision("adr0010", adaptive=PLAN, gates=[])
+    made.decision("adr0010", adaptive=PLAN, gates=[], delta=None)
     assert made("decide_adr0010").returncode == 0
     assert not any(job.startswith("eval") for job in made.started())
     assert made.json("results/cpu/adaptive/adr0010.json")["status"]["option"] == "fast"
