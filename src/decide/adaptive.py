@@ -93,7 +93,7 @@ def _reason(stop: stopping.Stop | None, spec: AdaptiveSpec, most: int, spent: fl
     budget = f"{spent:.1f} / {spec.budget_minutes or 0:g}"
     why = {
         "decided": ("decided", "已判定"),
-        "plan": (f"all {most} planned rounds are run", f"计划的 {most} 轮均已完成"),
+        "plan": ("the plan is used up", "计划已用完"),
         "budget": (
             f"the budget would be exceeded by another round ({budget} accelerator minutes spent)",
             f"再加一轮将超出预算 (已用 {budget} 加速器分钟)",
@@ -146,7 +146,7 @@ def account(spec: AdaptiveSpec, context: Context, verdict: Verdict, before: Verd
     after = stopping.step(verdict.options, context.baseline, proposed, spec.rounds, looks[-1], each, left)
     # A decision that no round was needed for (fewer than two options can run) saves nothing: there is no grid.
     grid = looks[-1] * sum(each.values()) if spent else 0.0
-    saved = 1 - sum(spent.values()) / grid if grid else 0.0
+    saved = 1 - sum(spent.values()) / grid if len(spent) < looks[-1] * sum(spec.per_block.values()) and grid else 0.0
     earlier = before.adaptive.looks if before and before.adaptive else []
     return AdaptiveRun(
         spec=spec.model_dump(mode="json", exclude={"previous"}),

@@ -90,6 +90,13 @@ def test_a_winner_stops_it_and_the_saving_is_told(world):
     assert "decided after 2 of 5 planned rounds" in run.reason.en
 
 
+def test_a_full_grid_saves_nothing(world):
+    for number in (1, 2, 3):
+        block(world, number, rate=RATE | {"rocm-attn": 52.0}, noise=0.03)
+    run = look(spec(world, 3, looks=[2, 3]), None).adaptive
+    assert (run.starts, run.saved) == (run.grid_starts, 0.0)
+
+
 def test_every_look_spends_its_own_error(first):
     assert first.adaptive.looks[0].confidence == pytest.approx(1 - 0.05 * (2 / 5) ** 2)
     assert first.look.confidence == first.adaptive.looks[0].confidence
