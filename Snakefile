@@ -4,6 +4,7 @@
 #   snakemake --cores 1 results/cpu/serve/fp8-e4m3/r1/short.json  one bench (its whole round)
 #   snakemake --cores 1 results/cpu/eval/fp8-e4m3.json            one accuracy run
 #   snakemake --cores 1 results/cpu/profile/auto.json             one profile
+#   snakemake --cores 1 decide_adr0010                            add rounds until the decision stands
 #
 # What to measure is data: config/config.yaml, config/platforms/, config/decisions/.
 import shlex
@@ -13,7 +14,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
-min_version("9.0")
+min_version("9.27")
 BASE = Path(workflow.basedir)
 sys.path.insert(0, str(BASE / "pythonpath"))
 
@@ -58,6 +59,9 @@ include: "rules/integrate.smk"
 include: "rules/eval.smk"
 include: "rules/profile.smk"
 include: "rules/claims.smk"
+include: "rules/noise_floor.smk"
+include: "rules/looks.smk"
+include: "rules/adaptive.smk"
 include: "rules/decide.smk"
 include: "rules/records.smk"
 include: "rules/lock.smk"

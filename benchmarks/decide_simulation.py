@@ -7,8 +7,9 @@ The second form fits the noise to recorded server starts and simulates with that
 
 Simulated server starts go through the code that real evidence goes through (``adrbench.decide``). The
 noise of one start is log-normal with heavy tails (Student's t with ``tail_df`` degrees of freedom, scaled
-to ``sd``), on a machine that drifts by ``drift`` over the whole run. Each rate is printed with its 95 %
-Clopper-Pearson interval. What the model leaves out (neighbours that come and go, a clock that throttles
+to ``sd``), on a machine that drifts by ``drift`` over the whole run. Adaptive runs go through the stage's own status
+and stopping rule; a false switch is counted where any look called an option better that is not. Each rate is printed
+with its 95 % Clopper-Pearson interval. What the model leaves out (neighbours that come and go, a clock that throttles
 one arm only) the simulation cannot show.
 """
 
@@ -20,19 +21,21 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from adrbench import evidence
-from adrbench.decide import interleave
+from adrbench.decide import interleave, status, stopping
 from adrbench.decide.intervals import Comparison, compare
 from adrbench.decide.multiplicity import holm
 from adrbench.decide.noise import of_comparison, own_spread
 from adrbench.decide.objective import gain_verdict
 from adrbench.decide.planning import rounds_needed
 from adrbench.decide.sequential import look_confidence
+from adrbench.decide.verdict import ObjectiveResult, OptionResult
+from adrbench.evidence import write_text
 from scipy.stats import beta
 from scipy.stats import t as student
 
@@ -106,10 +109,20 @@ class Design:
     rule: str = "estimate"
     confidence: float = 0.95
 
-    @property
+    @cached_property
     def arms(self) -> dict[str, int]:
         """Arm -> rounds."""
         return {BASELINE: self.control * self.rounds} | {f"option{i}": self.rounds for i in range(len(self.gains))}
+
+    @cached_property
+    def blocks(self) -> dict[tuple[str, int], int]:
+        """(arm, round) -> block."""
+        number = interleave.count(self.arms)
+        return {(arm, r): interleave.block(r, n, number) for arm, n in self.arms.items() for r in range(1, n + 1)}
+
+    def place(self, arm: str, number: int) -> int:
+        """Block of a run."""
+        return self.blocks[arm, number]
 
 
 def measure(design: Design, noise: Noise, rng: np.random.Generator) -> Values:
@@ -123,25 +136,26 @@ def measure(design: Design, noise: Noise, rng: np.random.Generator) -> Values:
     return values
 
 
-def place(rounds: Mapping[str, int], arm: str, number: int) -> int:
-    """Block of a run."""
-    return interleave.block(number, rounds[arm], interleave.count(rounds))
-
-
 def until(values: Values, design: Design, blocks: int) -> Values:
     """What exists after the first blocks."""
-    return {
-        arm: {r: v for r, v in rounds.items() if place(design.arms, arm, r) <= blocks} for arm, rounds in values.items()
-    }
+    return {arm: {r: v for r, v in rounds.items() if design.place(arm, r) <= blocks} for arm, rounds in values.items()}
 
 
-def decide(values: Values, design: Design, confidence: float, family: int | None = None) -> dict[str, str]:
-    """Verdict of every option, by the functions that the decide stage uses.
+@dataclass(frozen=True)
+class Judged:
+    """Verdict of every option and its comparison, by the functions that the decide stage uses."""
+
+    verdicts: dict[str, str]
+    found: dict[str, Comparison]
+
+
+def decide(values: Values, design: Design, confidence: float, family: int | None = None) -> Judged:
+    """Verdict of every option.
 
     Args:
         family: options that the error is shared among, when some have been dropped before.
     """
-    where = partial(place, design.arms)
+    where = design.place
     options = [arm for arm in values if arm != BASELINE]
     found: dict[str, Comparison] = {arm: compare(values, arm, BASELINE, confidence, where) for arm in options}
     tested = 1.0 if design.rule == "estimate" else 1.0 + design.minimum_gain
@@ -149,7 +163,7 @@ def decide(values: Values, design: Design, confidence: float, family: int | None
     dropped = {f"dropped{i}": 1.0 for i in range((family or 0) - len(options))}
     adjusted = holm(raw | dropped)
     spread = own_spread(values[BASELINE], partial(where, BASELINE))
-    return {
+    verdicts = {
         arm: gain_verdict(
             found[arm],
             of_comparison(spread, found[arm], confidence, len(values[arm]), len(values[BASELINE])),
@@ -160,22 +174,57 @@ def decide(values: Values, design: Design, confidence: float, family: int | None
         )
         for arm in options
     }
+    return Judged(verdicts, found)
 
 
-def adaptive(values: Values, design: Design, first: int = 2) -> tuple[dict[str, str], int]:
-    """Verdicts with looks after every block from ``first``, dropping decided options; and the runs that it took."""
+def _result(arm: str, verdict: str) -> OptionResult:
+    """An option without gates, as the status and the stopping rule read it."""
+    goal = ObjectiveResult.model_construct(
+        metric="rate", verdict=verdict, gain=0.0, gain_low=None, gain_high=None, noise=0.0, rounds_needed=2, needs=None
+    )
+    return OptionResult.model_construct(
+        name=arm, arm=arm, state="measured", reason=None, violations=[], gates=[], objective=goal,
+        eligible=verdict in ("better", "baseline"), p_value=None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Outcome of one adaptive run: the option of the status line, options that some look called better, starts."""
+
+    option: str | None
+    better: frozenset[str]
+    starts: int
+
+
+def adaptive(values: Values, design: Design, first: int = 2) -> Adaptive:
+    """Looks after every round from ``first``; the status and the stopping rule of the decide stage."""
     looks = list(range(first, design.rounds + 1))
-    verdicts: dict[str, str] = {arm: "undecided" for arm in values if arm != BASELINE}
+    options = [arm for arm in values if arm != BASELINE]
+    out: dict[str, OptionResult] = {}
+    better: set[str] = set()
     used: set[tuple[str, int]] = set()
+    arms: Sequence[str] = [BASELINE, *options]
     for now in looks:
-        still_open = [arm for arm, verdict in verdicts.items() if verdict == "undecided"]
-        present = {arm: rounds for arm, rounds in until(values, design, now).items() if arm in {BASELINE, *still_open}}
+        present = {arm: rounds for arm, rounds in until(values, design, now).items() if arm in arms}
         used |= {(arm, r) for arm, rounds in present.items() for r in rounds}
         confidence = look_confidence(looks, now, design.confidence)
-        verdicts |= decide(present, design, confidence, family=len(verdicts))
-        if "undecided" not in verdicts.values():
-            break
-    return verdicts, len(used)
+        judged = decide(present, design, confidence, family=len(options))
+        better |= {arm for arm, verdict in judged.verdicts.items() if verdict == "better"}
+        out |= {arm: _result(arm, "worse") for arm, verdict in judged.verdicts.items() if verdict == "worse"}
+        results = [_result(BASELINE, "baseline")]
+        results += [out.get(arm) or _result(arm, judged.verdicts[arm]) for arm in options]
+
+        def may_exceed(arm: str, other: str, now: Values = present, confidence: float = confidence) -> bool:
+            high = compare(now, arm, other, confidence, design.place).log.high
+            return high is None or math.expm1(min(high, 700.0)) > design.minimum_gain
+
+        found, _ = status.decide(results, set(values), set(), design.minimum_gain, may_exceed)
+        after = stopping.step(results, BASELINE, found.word == "Proposed", now, looks[-1], {}, None)
+        if after.stop:
+            return Adaptive(found.option, frozenset(better), len(used))
+        arms = after.arms
+    raise AssertionError("the last look stops")
 
 
 def rate(hits: int, trials: int) -> dict[str, float]:
@@ -194,13 +243,13 @@ def outcomes(design: Design, noise: Noise, experiments: int, seed: int) -> dict[
     used = 0
     for _ in range(experiments):
         values = measure(design, noise, rng)
-        plain = decide(values, design, design.confidence)
-        looked, runs = adaptive(values, design)
-        used += runs
+        plain = decide(values, design, design.confidence).verdicts
+        looked = adaptive(values, design)
+        used += looked.starts
         counts["false_switch"] += any(plain[arm] == "better" for arm in null)
-        counts["false_switch_adaptive"] += any(looked[arm] == "better" for arm in null)
+        counts["false_switch_adaptive"] += any(arm in looked.better for arm in null)
         counts["power"] += plain[best] == "better"
-        counts["power_adaptive"] += looked[best] == "better"
+        counts["power_adaptive"] += looked.option == best
     kept = {k: n for k, n in counts.items() if ("false" in k and null) or ("power" in k and max(design.gains) > 0)}
     grid = sum(design.arms.values()) * experiments
     return {k: rate(n, experiments) for k, n in kept.items()} | {"adaptive_share_of_grid": used / grid}
@@ -255,7 +304,7 @@ def planner(experiments: int, seed: int) -> list[dict[str, Any]]:
             rng, hits = np.random.default_rng(seed), 0
             for _ in range(experiments):
                 values = measure(design, Noise(sd), rng)
-                log = compare(values, "option0", BASELINE, 0.95, partial(place, design.arms)).log
+                log = compare(values, "option0", BASELINE, 0.95, design.place).log
                 hits += log.low is not None and log.low > 0
             found.append({"gain": gain, "sd": sd, "rounds": rounds, "power": rate(hits, experiments)})
     return found
@@ -270,32 +319,65 @@ SCENARIOS: dict[str, Design] = {
     "10 % gain, one of three": Design((0.10, 0.0, 0.0)),
     "10 % gain, one of three, lower bound above 5 %": Design((0.10, 0.0, 0.0), rule="lower_bound"),
     "10 % gain, one option, no second baseline run": Design((0.10,), control=1),
+    "10 % gain, one of three, 10 rounds": Design((0.10, 0.0, 0.0), rounds=10),
     "15 % gain, 5 % and 20 % loss, 10 rounds": Design((0.15, -0.05, -0.20), rounds=10),
     "20 %, 10 % and 30 % loss, 10 rounds": Design((-0.20, -0.10, -0.30), rounds=10),
 }
 
 
-def run(experiments: int, seed: int, noises: Sequence[Noise]) -> dict[str, Any]:
-    """The whole table."""
-    table = []
-    for name, design in SCENARIOS.items():
-        for noise in noises if max(design.gains) <= 0 else noises[:2]:
-            began = time.perf_counter()
-            result = outcomes(design, noise, experiments, seed)
-            table.append({"scenario": name, "design": asdict(design), "noise": asdict(noise)} | result)
-            print(f"{name}, SD {noise.sd:.0%}: {summary(result)} ({time.perf_counter() - began:.0f} s)", flush=True)
-    covered = coverage(experiments, seed)
-    for name, found in covered.items():
+# Plans that an adaptive run is for: what it saves is told over these, each with the same weight.
+ADAPTIVE = tuple(name for name in SCENARIOS if name.endswith("10 rounds"))
+
+
+def rows(noises: Sequence[Noise]) -> list[tuple[str, Noise]]:
+    """Scenario and noise of every row; power is not asked for at the third noise, where nobody would expect it."""
+    return [
+        (name, noise)
+        for name, design in SCENARIOS.items()
+        for noise in (noises if max(design.gains) <= 0 else noises[:2])
+    ]
+
+
+def run(experiments: int, seed: int, noises: Sequence[Noise], output: Path | None) -> dict[str, Any]:
+    """The whole table; rows that ``output`` holds already are kept, so that a run that was stopped goes on."""
+    table: list[dict[str, Any]] = []
+    if output is not None and output.is_file():
+        found = json.loads(output.read_text(encoding="utf-8"))
+        table = found["outcomes"] if (found["seed"], found["experiments"]) == (seed, experiments) else []
+    result: dict[str, Any] = {"seed": seed, "experiments": experiments, "outcomes": table}
+    done = {(row["scenario"], row["noise"]["sd"]) for row in table}
+    for name, noise in rows(noises):
+        if (name, noise.sd) in done:
+            continue
+        began = time.process_time()
+        row = outcomes(SCENARIOS[name], noise, experiments, seed)
+        table.append({"scenario": name, "design": asdict(SCENARIOS[name]), "noise": asdict(noise)} | row)
+        print(f"{name}, SD {noise.sd:.0%}: {summary(row)} ({time.process_time() - began:.0f} s of CPU)", flush=True)
+        _write(output, result)
+    shares = [
+        row["adaptive_share_of_grid"] for row in table if row["scenario"] in ADAPTIVE and row["noise"]["sd"] < 0.1
+    ]
+    if shares:
+        result["adaptive_mean_share"] = float(np.mean(shares))
+        print(f"adaptive runs of 10 rounds: {np.mean(shares):.2f} of the full grid's server starts", flush=True)
+    result["coverage"] = coverage(experiments, seed)
+    for name, found in result["coverage"].items():
         print(f"coverage, {name}: {found['rate']:.3f} [{found['low']:.3f}, {found['high']:.3f}]", flush=True)
-    planned = planner(experiments, seed)
-    for row in planned:
+    result["planner"] = planner(experiments, seed)
+    for row in result["planner"]:
         power = row["power"]
         print(
             f"planner, gain {row['gain']:.1%}, SD {row['sd']:.0%}: {row['rounds']} rounds, "
             f"power {power['rate']:.3f} [{power['low']:.3f}, {power['high']:.3f}]",
             flush=True,
         )
-    return {"seed": seed, "experiments": experiments, "outcomes": table, "coverage": covered, "planner": planned}
+    _write(output, result)
+    return result
+
+
+def _write(output: Path | None, result: Mapping[str, Any]) -> None:
+    if output is not None:
+        write_text(output, json.dumps(result, indent=1) + "\n")
 
 
 def summary(result: Mapping[str, Any]) -> str:
@@ -307,16 +389,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=20260609)
-    parser.add_argument("--output", type=Path, help="JSON file to write")
+    parser.add_argument("--output", type=Path, help="JSON file to write; an unfinished one is gone on with")
     parser.add_argument("--fit", type=Path, help="folder of recorded serving evidence to take the noise from")
+    parser.add_argument("--noise-of", type=Path, help="an earlier table whose noise to take (that of its first row)")
     arguments = parser.parse_args()
     noises = NOISES
+    if arguments.noise_of:
+        noises = (Noise(**json.loads(arguments.noise_of.read_text(encoding="utf-8"))["outcomes"][0]["noise"]),)
     if arguments.fit:
         noises = (fit_noise(recorded(arguments.fit)),)
         print(f"noise of {arguments.fit}: {noises[0]}", flush=True)
-    result = run(arguments.experiments, arguments.seed, noises)
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    run(arguments.experiments, arguments.seed, noises, arguments.output)
 
 
 if __name__ == "__main__":

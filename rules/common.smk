@@ -1,5 +1,8 @@
 # What all rules share: the shell line of a job, interpreters, paths of evidence.
+import json
 import os
+
+from adrbench.decide.interleave import Order
 from snakemake.settings.types import DeploymentMethod
 
 
@@ -8,6 +11,7 @@ wildcard_constraints:
     round=r"\d+",
     name=r"[A-Za-z0-9][A-Za-z0-9_.-]*",
     adr=r"adr[a-z0-9]+",
+    look=r"\d+",
 
 
 _METHODS = set(workflow.deployment_settings.deployment_method)
@@ -114,25 +118,36 @@ def known_arm(wildcards):
     return PLATFORM.arm(wildcards.arm)
 
 
+STARTS = Order(
+    {arm.name: len(RUN.rounds(arm)) for arm in RUN.serving_arms()},
+    PLATFORM.serve.order_seed,
+)
+
+
+def start_priority(wildcards):
+    """Priority of one server start (rules/serve.smk); 0 for an arm that is none: its job says so."""
+    planned = wildcards.arm in STARTS.rounds
+    return STARTS.priority(wildcards.arm, int(wildcards.round)) if planned else 0
+
+
 DEVICE = f"{RESULTS}/device.json"
 MODEL_EVIDENCE = f"{RESULTS}/model.json"
 KERNELS = f"{RESULTS}/kernels.json"
 CEILING = f"{RESULTS}/ceiling.json"
 CLAIMS = f"{RESULTS}/claims.json"
+NOISE_FLOOR = f"{RESULTS}/noise_floor.json"
 BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
 
-def serve_evidence():
-    """Evidence of every arm, round and tier: {arm: {round: {tier: path}}}."""
+def serve_paths(rounds):
+    """Evidence of rounds of arms: {arm: {round: {tier: path}}}."""
     return {
-        arm.name: {
-            str(k): {
-                tier: f"{RESULTS}/serve/{arm.name}/r{k}/{tier}.json" for tier in TIERS
-            }
-            for k in RUN.rounds(arm)
+        arm: {
+            str(k): {tier: f"{RESULTS}/serve/{arm}/r{k}/{tier}.json" for tier in TIERS}
+            for k in numbers
         }
-        for arm in RUN.serving_arms()
+        for arm, numbers in rounds.items()
     }
 
 
@@ -154,7 +169,31 @@ def counter_evidence():
     return {arm: f"{RESULTS}/counters/{arm}.json" for arm in PROFILED}
 
 
-def all_evidence():
+def adaptive_rounds(adr):
+    """{arm: rounds} that an adaptive run of a decision measured; empty where there was none."""
+    path = Path(f"{RESULTS}/adaptive/{adr}.json")
+    return json.loads(path.read_text())["adaptive"]["rounds"] if path.is_file() else {}
+
+
+def serve_evidence(adr=None):
+    """Evidence of every arm, round and tier: those of the configuration, and those an adaptive run of `adr` added."""
+    added = adaptive_rounds(adr) if adr else {}
+    return serve_paths(
+        {
+            arm.name: range(1, max(len(RUN.rounds(arm)), added.get(arm.name, 0)) + 1)
+            for arm in RUN.serving_arms()
+        }
+    )
+
+
+def baseline_evidence():
+    """{round: {tier: path}} of the baseline: its configured rounds, and those that adaptive decisions added."""
+    rounds = [len(RUN.rounds(PLATFORM.baseline))]
+    rounds += [adaptive_rounds(adr).get(BASELINE, 0) for adr in RUN.main.adrs]
+    return serve_paths({BASELINE: range(1, max(rounds) + 1)})[BASELINE]
+
+
+def all_evidence(adr=None):
     """Paths of all evidence by stage, as decisions and reports read them."""
     names = [mechanism.name for mechanism in PLATFORM.integrate] + [
         f"refusal-{arm}" for arm in REFUSALS
@@ -163,7 +202,7 @@ def all_evidence():
         "device": DEVICE,
         "model": MODEL_EVIDENCE,
         "kernels": KERNELS,
-        "serve": serve_evidence(),
+        "serve": serve_evidence(adr),
         "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in ARMS},
         "integrate": {name: f"{RESULTS}/integrate/{name}.json" for name in names},
         "profile": {name: f"{RESULTS}/profile/{name}.json" for name in profile_names()},
@@ -182,7 +221,7 @@ def evidence_of(adr):
         raise WorkflowError(
             f"{adr!r} is not among `adrs` of the configuration; there are {', '.join(RUN.decisions)}"
         )
-    return inputs.evidence(RUN.decisions[adr], PLATFORM, all_evidence())
+    return inputs.evidence(RUN.decisions[adr], PLATFORM, all_evidence(adr))
 
 
 def claims_evidence():

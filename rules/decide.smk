@@ -1,7 +1,7 @@
-# The verdict of one decision, computed from evidence.
+# The verdict of one decision, computed from evidence; that of an adaptive run (decide_<adr>) where there was one.
 rule decide:
     input:
-        lambda wildcards: leaves(evidence_of(wildcards.adr)),
+        decision_inputs,
     output:
         evidence=f"{RESULTS}/decide/{{adr}}.json",
     log:
@@ -11,9 +11,7 @@ rule decide:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards: canonical(
-            jobs.decide(RUN, wildcards.adr, evidence_of(wildcards.adr))
-        ),
+        spec=decision_spec,
         code=jobs.code_digest("decide"),
     message:
         "decide: {wildcards.adr} (log: {log})"

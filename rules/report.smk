@@ -79,7 +79,7 @@ rule seal:
             jobs.seal(
                 RUN,
                 wildcards.adr,
-                evidence_of(wildcards.adr),
+                decide_spec(wildcards.adr),
                 report_evidence,
                 lock_spec(wildcards.adr),
             )

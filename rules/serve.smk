@@ -1,4 +1,7 @@
-# One arm on one fresh server: all tiers of one round.
+# One arm on one fresh server: all tiers of one round. Round k of every arm starts before round k + 1 of any, in an
+# order shuffled inside the round. Priorities make that order, not inputs: a start is no input of another, so that one
+# arm reruns alone. Serving goes before all other jobs that wait for the device: an accuracy run between two
+# starts of a round would part what is to be compared side by side.
 rule serve:
     input:
         DEVICE,
@@ -10,6 +13,7 @@ rule serve:
         others=[f"{RESULTS}/serve/{{arm}}/r{{round}}/{tier}.json" for tier in TIERS[1:]],
     log:
         f"{LOGS}/serve/{{arm}}-r{{round}}.log",
+    priority: start_priority
     conda:
         "../envs/analysis.yaml"
     container:

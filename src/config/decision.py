@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from adrbench.config.models import Name, Section, Text
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+
+# Factors that vLLM resolves, and the keys of evidence that show them (on hybrid models the block size is overridden).
+RESOLVED: dict[str, tuple[str, ...]] = {
+    "attention_backend": ("attention_backend",),
+    "kv_cache_dtype": ("kv_cache_dtype",),
+    "block_size": ("block_size", "hybrid_block_size"),
+    "prefix_caching": ("prefix_caching",),
+    "plugin": ("plugin",),
+}
+# Arguments that change what is served rather than how: arms that differ in one answer other questions.
+NO_FACTORS = (
+    "model",
+    "tokenizer",
+    "tokenizer-mode",
+    "tokenizer-revision",
+    "revision",
+    "code-revision",
+    "hf-config-path",
+    "hf-overrides",
+    "chat-template",
+    "chat-template-content-format",
+    "default-chat-template-kwargs",
+    "generation-config",
+    "override-generation-config",
+)
 
 
 class Option(Section):
@@ -49,6 +75,31 @@ class Objective(Section):
         description="`estimate`: the measured gain reaches minimum_gain and its lower bound lies above 0 and above "
         "the A/A noise; `lower_bound`: the lower bound itself reaches minimum_gain (far more rounds)",
     )
+
+
+class Adaptive(Section):
+    """Rounds added until the decision stands: `snakemake decide_<adr>`."""
+
+    first: int = Field(2, ge=2, description="rounds before the first look; each further round is followed by a look")
+    most: int = Field(10, ge=2, description="rounds of the full plan; the permitted error is spent over them")
+    budget_minutes: float | None = Field(
+        None,
+        gt=0,
+        strict=False,
+        description="accelerator minutes (minutes x devices, accuracy runs included) that may be spent; none: no "
+        "limit; `--config budget_minutes=N` goes before it",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Adaptive:
+        if self.most < self.first:
+            raise ValueError(f"most ({self.most}) is less than first ({self.first}); needs first <= most")
+        return self
+
+    @property
+    def looks(self) -> list[int]:
+        """Rounds at which it is looked."""
+        return list(range(self.first, self.most + 1))
 
 
 class Check(Section):
@@ -150,14 +201,34 @@ class Decision(Record):
         None,
         description="resolved setting that tells the options apart: one that vLLM resolves as the baseline's is none",
     )
+    factors: list[str] | None = Field(
+        None,
+        description="in what its arms may differ, and in nothing else: `attention_backend`, `kv_cache_dtype`, "
+        "`block_size` (as vLLM resolved it), `prefix_caching`, `plugin`, an argument of the arm (`--enforce-eager`, "
+        "`--compilation-config.mode`), a variable (`env:NAME`, `env:NAME*`); none: whatever an arm declares",
+    )
     gates: list[Gate]
     objective: Objective
+    adaptive: Adaptive = Adaptive()
     mechanisms: list[Literal["flag", "priority", "register"]] = Field(
         ["flag", "priority", "register"],
         min_length=1,
         description="ways by which the winner may be locked, in order of preference; exactly one is ever active",
     )
     delta: Text | None = Field(None, description="how the accuracy difference is defined, printed in the ADR")
+
+    @field_validator("factors")
+    @classmethod
+    def _known_factors(cls, value: list[str] | None) -> list[str] | None:
+        for name in value or []:
+            flag = name.removeprefix("--").split(".")[0]
+            if name.startswith("--") and flag in NO_FACTORS:
+                raise ValueError(f"{name}: arms that differ in it are never compared: it changes what is served")
+            if not (name in RESOLVED or re.fullmatch(r"--[a-z0-9][a-z0-9.-]*|env:\w+\*?", name)):
+                raise ValueError(
+                    f"{name!r} is no factor; allowed are {', '.join(RESOLVED)}, --FLAG, env:NAME, env:NAME*"
+                )
+        return value
 
     @model_validator(mode="after")
     def _delta_fits(self) -> Decision:

@@ -17,6 +17,7 @@ from adrbench.config.decision import Decision, Facts
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin, Workload
 from adrbench.config.policy import arm_flags
+from adrbench.decide.interleave import Order
 from adrbench.evidence import digest_tree
 from adrbench.paths import ROOT
 
@@ -315,6 +316,23 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,
         "gain_rule": decision.objective.gain_rule,
+        "order_seed": run.platform.serve.order_seed,
+    }
+
+
+def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
+    """Specification of the baseline against itself.
+
+    Args:
+        serve: round -> tier -> path, of all rounds of the baseline.
+    """
+    order = Order({arm.name: len(run.rounds(arm)) for arm in run.serving_arms()}, run.platform.serve.order_seed)
+    return {
+        "platform": run.platform.name,
+        "baseline": run.platform.baseline.name,
+        "confidence": 0.95,
+        "blocks": {number: order.block(run.platform.baseline.name, int(number)) for number in serve},
+        "serve": serve,
     }
 
 
@@ -352,7 +370,7 @@ def lock(run: Run, adr: str, verdict: str, folder: str, python: str) -> dict[str
 def seal(
     run: Run,
     adr: str,
-    evidence: dict[str, Any],
+    decide_spec: dict[str, Any],
     report_evidence: Callable[[str], dict[str, Any]],
     lock_spec: dict[str, Any],
 ) -> dict[str, Any]:
@@ -361,7 +379,7 @@ def seal(
         "platform": run.platform.name,
         "adr": adr,
         "decision_file": str(ROOT / run.main.decisions / f"{adr}.yaml"),
-        "decide": decide(run, adr, evidence),
+        "decide": decide_spec,
         "lock": lock_spec,
         "reports": {
             language: report(run, adr, language, report_evidence(adr)) for language in run.main.report.languages

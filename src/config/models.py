@@ -152,6 +152,9 @@ class Serve(Section):
         {}, description="limits in ms for goodput, by `ttft`, `tpot`, `e2el`; empty: no goodput"
     )
     seed: int = Field(20260609, description="seed of the prompts")
+    order_seed: int = Field(
+        20260609, description="seed of the order of server starts inside a round; a change reruns nothing"
+    )
     port: int | None = Field(None, ge=1024, le=65535, description="fixed port; none: a free one per server")
     ready_timeout_s: float = Field(300.0, gt=0, strict=False, description="limit for a server to become ready")
     client_timeout_s: float = Field(1800.0, gt=0, strict=False, description="limit for one tier's load")
@@ -369,3 +372,9 @@ class Main(Section):
     report: Report = Report()
     claims: Claims = Claims()
     cluster: Cluster = Cluster()
+    budget_minutes: float | None = Field(
+        None,
+        gt=0,
+        strict=False,
+        description="accelerator minutes that `decide_<adr>` may spend; none: the decision's `adaptive.budget_minutes`",
+    )

@@ -2,29 +2,30 @@
 
     python -m adrbench.decide --spec JSON --output results/<platform>/decide/<adr>.json
 
-The specification is ``spec.DecideSpec`` (of a record of facts ``facts_spec.FactsSpec``), the document
-``verdict.Verdict``. Nothing is measured here:
-the same evidence gives the same document.
+The specification is ``spec.DecideSpec``, of a record of facts ``facts_spec.FactsSpec``, or ``{"adaptive": PATH}``
+where an adaptive run judged already; the document is ``verdict.Verdict``. Nothing is measured here: the same evidence
+gives the same document.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from adrbench.decide import accuracy as accuracies
-from adrbench.decide import facts, objective, options, schedule, status, steady
-from adrbench.decide.comparable import confounded, refuse_serve
+from adrbench.decide import factors, facts, noise_floor, objective, options, schedule, status, steady
+from adrbench.decide.comparable import refuse_serve, serve_identity
 from adrbench.decide.context import Context
 from adrbench.decide.facts_spec import parse_facts
 from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
 from adrbench.decide.records import digests, load_eval, load_integrate, load_serve
 from adrbench.decide.spec import DecideSpec, parse_spec
-from adrbench.decide.verdict import Look, Verdict
+from adrbench.decide.verdict import Look, OptionResult, Verdict
 from adrbench.decide.words import text
 from adrbench.evidence import write_json
-from adrbench.job import run, say
+from adrbench.job import JobError, run, say
 
 
 def gather(spec: DecideSpec) -> Context:
@@ -32,22 +33,41 @@ def gather(spec: DecideSpec) -> Context:
     context = Context(spec, load_serve(spec), load_eval(spec), load_integrate(spec))
     for arm in context.runs:
         why = refuse_serve(context.runs, spec.baseline, arm)
+        # An arm of no option is compared with nothing here; it only helps to tell the noise between starts.
+        if why is None and arm in context.option_arms:
+            why = factors.refuse(context.runs, spec.baseline, arm, spec.decision.factors)
         if why:
             context.refused[arm] = why
     context.blocks = schedule.blocks(spec.evidence.serve)
     context.unpaired = {arm: set(rounds) for arm, rounds in spec.unpaired.items()}
-    for arm, number in schedule.late(schedule.starts(context.runs), context.blocks):
+    begun, ended = schedule.starts(context.runs), schedule.ends(context.runs)
+    out_of_turn = [*schedule.late(begun, context.blocks), *schedule.parted(begun, ended, context.blocks)]
+    for arm, number in out_of_turn:
         context.unpaired.setdefault(arm, set()).add(number)
+    if spec.evidence.noise_floor:
+        context.floor = noise_floor.read(spec.evidence.noise_floor, spec.platform, spec.baseline)
+        first = {
+            tier: serve_identity(run.document)
+            for _, tiers in sorted(context.runs.get(spec.baseline, {}).items(), reverse=True)
+            for tier, run in tiers.items()
+        }
+        if why := noise_floor.refuse(context.floor, first):
+            raise JobError("evidence", f"{spec.evidence.noise_floor}: not of this baseline ({why}); rerun its job")
     return context
 
 
-def judge(context: Context) -> Verdict:
-    """The verdict, from gathered evidence."""
+def judge(context: Context, settled: Sequence[OptionResult] = ()) -> Verdict:
+    """The verdict, from gathered evidence.
+
+    Args:
+        settled: options that an earlier look put out; they stay as they were, and their arms are no longer compared.
+    """
     spec, decision = context.spec, context.spec.decision
+    context.dropped = {option.arm for option in settled if option.arm}
     others = [arm for arm in context.runs if arm != spec.baseline and arm not in context.refused]
     compared = {arm: accuracies.compare(context, arm) for arm in others}
     candidates = [options.candidate(context, option) for option in decision.options]
-    results = options.evaluate(context, candidates, compared)
+    results = options.evaluate(context, candidates, compared, {option.name: option for option in settled})
     found, missing = status.decide(
         results,
         runnable={c.option.name for c in candidates if c.runnable},
@@ -75,8 +95,9 @@ def judge(context: Context) -> Verdict:
         accuracy={arm: c for arm, c in compared.items() if not isinstance(c, accuracies.Missing)},
         noise=noise_table(context),
         latency=latency_table(context),
-        confounded=confounded(context.runs, spec.baseline),
+        confounded=factors.confounded(context.runs, spec.baseline, context.option_arms),
         order=schedule.order(context),
+        ordering=schedule.ordering(context),
         drift=schedule.drift(context),
         steady=steady.table(context),
         missing=missing + refused,
@@ -90,6 +111,11 @@ def verdict_of(raw: dict[str, Any]) -> Verdict:
     Raises:
         JobError: the specification is refused, or evidence cannot be read.
     """
+    if "adaptive" in raw:
+        # It builds on this module.
+        from adrbench.decide.adaptive import replay
+
+        return replay(Path(raw["adaptive"]))
     if raw.get("decision", {}).get("kind") == "facts":
         return facts.judge(parse_facts(raw))
     return judge(gather(parse_spec(raw)))

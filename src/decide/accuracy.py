@@ -76,13 +76,20 @@ def compare(context: Context, arm: str) -> Accuracy | Missing:
             baseline=means[0], arm=means[1], delta=found.value, low=found.low, high=found.high, n=len(values)
         )
     per_task = list(differences.values())
-    total = paired.mean_interval(per_task, context.confidence)
     pairs, limit = sum(map(len, per_task)), _limit(context)
+    total = paired.mean_interval(per_task, context.confidence, limit)
     decided = limit is None or total.high <= limit or total.low > limit
     needed = None if decided or limit is None else pairs_needed(per_task, limit, context.confidence)
     return Accuracy(
         tasks=tasks,
-        mean=MeanDifference(delta=total.value, low=total.low, high=total.high, pairs=pairs),
+        mean=MeanDifference(
+            delta=total.value,
+            low=total.low,
+            high=total.high,
+            pairs=pairs,
+            p_over=total.p_over,
+            p_under=total.p_under,
+        ),
         more_pairs=None if needed is None else max(1, needed - pairs),
         exact_agreement=paired.agreement(per_task),
     )

@@ -51,24 +51,45 @@ class Fit:
         return float(contrast @ self.effects), math.sqrt(float(contrast @ self.covariance @ contrast))
 
 
+@dataclass(frozen=True)
+class Design:
+    """What the least-squares fit owes to which runs exist, not to their values: the same for all metrics and tiers."""
+
+    arms: tuple[str, ...]
+    matrix: np.ndarray
+    inverse: np.ndarray
+    covariance: np.ndarray
+    identity: np.ndarray
+    rank: int
+
+
+@lru_cache(maxsize=256)
+def _design(runs: tuple[tuple[str, int], ...]) -> Design:
+    """Design matrix of arms and blocks and its pseudo-inverse."""
+    arms, numbers = tuple(dict.fromkeys(arm for arm, _ in runs)), tuple(dict.fromkeys(number for _, number in runs))
+    column = {name: place for place, name in enumerate((*arms, *numbers))}
+    matrix = np.zeros((len(runs), len(column)))
+    rows = np.arange(len(runs))
+    matrix[rows, [column[arm] for arm, _ in runs]] = 1.0
+    matrix[rows, [column[number] for _, number in runs]] = 1.0
+    # Singular values of such a table of zeros and ones are 0 or far from it: there is no doubt about the rank.
+    left, singular, right = np.linalg.svd(matrix, full_matrices=False)
+    rank = int((singular > 1e-9 * singular[0]).sum())
+    left, singular, right = left[:, :rank], singular[:rank], right[:rank]
+    inverse = (right.T / singular) @ left.T
+    return Design(arms, matrix, inverse, (right.T / singular**2) @ right, right.T @ right, rank)
+
+
 @lru_cache(maxsize=1024)
 def fit(points: tuple[Point, ...]) -> Fit:
     """Least squares of the additive model; ``variance`` is nan without degrees of freedom."""
-    arms, numbers = tuple(dict.fromkeys(p[0] for p in points)), tuple(dict.fromkeys(p[1] for p in points))
-    design = np.zeros((len(points), len(arms) + len(numbers)))
-    rows = np.arange(len(points))
-    design[rows, [arms.index(p[0]) for p in points]] = 1.0
-    design[rows, [len(arms) + numbers.index(p[1]) for p in points]] = 1.0
+    design = _design(tuple((arm, number) for arm, number, _ in points))
     y = np.array([p[2] for p in points])
-    # Singular values of such a table of zeros and ones are 0 or far from it: there is no doubt about the rank.
-    left, singular, right = np.linalg.svd(design, full_matrices=False)
-    rank = int((singular > 1e-9 * singular[0]).sum())
-    left, singular, right = left[:, :rank], singular[:rank], right[:rank]
-    effects = right.T @ ((left.T @ y) / singular)
-    residual = y - design @ effects
-    df = len(points) - rank
+    effects = design.inverse @ y
+    residual = y - design.matrix @ effects
+    df = len(points) - design.rank
     variance = float(residual @ residual) / df if df > 0 else math.nan
-    return Fit(arms, effects, (right.T / singular**2) @ right, right.T @ right, variance, df)
+    return Fit(design.arms, effects, design.covariance, design.identity, variance, df)
 
 
 def own_differences(points: Sequence[Point], arm: str, other: str) -> list[float]:

@@ -1,8 +1,9 @@
-"""What must be equal for two measurements to be compared, and which differences are confounded.
+"""What must be equal for two measurements to be compared, whatever the decision.
 
 An arm may differ from the baseline in what it declares (backend, KV dtype, block size, plugin, its own
-arguments and environment). A difference in anything else makes the comparison meaningless, and it is
-refused: endpoint, content form, prompts, model, vLLM build, policy, host.
+arguments and environment), as far as the decision names it a factor (``factors``). A difference in anything else
+makes the comparison meaningless, and it is refused: endpoint, content form (G25), prompts, model and tokenizer (one
+digest), vLLM build (the full version, a vendor's suffix included), policy, host, and what the server says it is.
 """
 
 from __future__ import annotations
@@ -12,11 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from adrbench.decide.records import Runs, TierRun
-from adrbench.decide.verdict import Confounded
 from adrbench.evidence import Evidence, canonical
 
-# What vLLM resolves and an arm may be made to change.
-FACTORS = ("attention_backend", "kv_cache_dtype", "block_size", "hybrid_block_size", "plugin", "prefix_caching")
 # Time limits do not change what is measured.
 NOT_COMPARED = {"client_timeout_s", "ready_timeout_s", "timeout_s"}
 
@@ -109,31 +107,3 @@ def refuse_serve(runs: Runs, baseline: str, arm: str) -> str | None:
 def refuse_eval(documents: Mapping[str, Evidence], baseline: str, arm: str) -> str | None:
     """Why an arm's accuracy cannot be compared with the baseline's; None when it can."""
     return difference(eval_identity(documents[baseline]), eval_identity(documents[arm]))
-
-
-def _settings(value: Any) -> Any:
-    """A resolved setting without what names a process: the plugin reports itself with its pid."""
-    if isinstance(value, list):
-        return [_settings(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _settings(item) for key, item in value.items() if key not in {"pid", "process"}}
-    return value
-
-
-def confounded(runs: Runs, baseline: str) -> list[Confounded]:
-    """Settings in which an arm differs from the baseline when more than one differs.
-
-    With one difference, the effect is that setting's. With several, no number says whose effect it is.
-    """
-    found = []
-    for arm in runs:
-        if arm == baseline or baseline not in runs:
-            continue
-        first = [next(iter(next(iter(runs[a].values())).values())).document.resolved for a in (arm, baseline)]
-        ours, theirs = ({key: _settings(resolved.get(key)) for key in FACTORS} for resolved in first)
-        factors = [key for key in FACTORS if canonical(ours[key]) != canonical(theirs[key])]
-        if len(factors) > 1:
-            found += [
-                Confounded(arm=arm, factor=key, baseline=str(theirs[key]), value=str(ours[key])) for key in factors
-            ]
-    return found

@@ -1,19 +1,23 @@
 """The gates of one option: passed, failed or undecided, each with its interval and what would decide it.
 
-Non-inferiority: a gate is passed when its whole interval meets the limit, failed when none of it does.
-"All gates passed" is a conjunction, so no correction for several gates and tiers is needed.
+Non-inferiority: a gate is passed when its whole interval meets the limit, failed when none of it does. Read
+together, the gates of all tiers and options are many chances to err: that *some* gate failed must hold under Holm's
+correction over all of them (``together``). That *all* gates of an option passed is a conjunction, which needs
+no correction over gates and tiers; over options it gets one (``options``).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from adrbench.config.decision import Gate
 from adrbench.config.models import Text
 from adrbench.decide.accuracy import Missing
 from adrbench.decide.context import Context
 from adrbench.decide.intervals import Comparison, Spread, combine_within, compare, quantile
+from adrbench.decide.multiplicity import holm
 from adrbench.decide.percentiles import bounds, resting_ranks, values_to_close
 from adrbench.decide.planning import NO_PLAN, Plan, rounds_needed
 from adrbench.decide.records import TierRun
@@ -38,6 +42,8 @@ HOW = {
 }
 
 
+# Halving stops here when a p value is sought: no family of gates is so large that a smaller one would matter.
+SMALLEST_P = 1e-6
 # A spread with fewer degrees of freedom is too uncertain to plan with: three rounds come first, then a plan.
 LEAST_DF = 4
 FIRST_ROUNDS = 3
@@ -57,6 +63,8 @@ class Estimate:
     basis: Text
     needs: Text
     plan: Plan = NO_PLAN
+    p_met: float | None = 1.0
+    p_missed: float | None = 1.0
 
 
 def at_most(low: float | None, high: float | None, limit: float) -> GateVerdict:
@@ -107,7 +115,9 @@ def _from_rounds(gate: Gate, context: Context, found: Comparison, requests: int)
     assert gate.percentile is not None
     basis = _rounds_text(found, context, gate.percentile, requests)
     needs, plan = more_rounds(found, math.log(gate.limit), context.confidence)
-    return Estimate(ratio.value, ratio.low, ratio.high, basis, needs, plan)
+    missed = found.p_value(gate.limit)
+    unknown = found.standard_error is None and found.basis != "exact"
+    return Estimate(ratio.value, ratio.low, ratio.high, basis, needs, plan, 1.0 if unknown else 1 - missed, missed)
 
 
 def _one_start(gate: Gate, context: Context, tier: str, arm: TierRun, baseline: TierRun) -> Estimate:
@@ -119,18 +129,50 @@ def _one_start(gate: Gate, context: Context, tier: str, arm: TierRun, baseline: 
     """
     percent, error = gate.percentile, 1 - context.confidence
     assert percent is not None
-    level = 1 - error / 8  # half of the error, two arms, two sides
     value = arm.latencies[gate.metric][percent] / baseline.latencies[gate.metric][percent]
     spread = context.spread(tier, f"{gate.metric}.p{percent}")
     samples = [run.per_request.get(gate.metric, []) for run in (arm, baseline)]
     low = high = None
+    p_met = p_missed = 1.0
     if spread is not None and all(samples):
-        between = quantile(1 - error / 2, spread.df) * spread.sd * math.sqrt(2)
-        parts = [bounds(sample, percent, level) for sample in samples]
-        low, high = combine_within(parts[0], parts[1], min(between, 300.0))
-    basis = _one_start_basis(spread is not None, percent, min(map(len, samples)), level)
+        known = spread
+
+        def within(permitted: float) -> tuple[float | None, float | None]:
+            between = quantile(1 - permitted / 2, known.df) * known.sd * math.sqrt(2)
+            parts = [bounds(sample, percent, _level(permitted)) for sample in samples]
+            return combine_within(parts[0], parts[1], min(between, 300.0))
+
+        low, high = within(error)
+        p_met, p_missed = _p_values(within, gate.limit, error)
+    basis = _one_start_basis(spread is not None, percent, min(map(len, samples)), _level(error))
     needs, plan = _plan_from_one_start(math.log(value / gate.limit), spread, context.confidence)
-    return Estimate(value, low, high, basis, needs, plan)
+    least, present = values_to_close(percent, _level(error)), min(map(len, samples))
+    if spread is not None and present < least:
+        needs = text(
+            f"{needs.en}; or {least} prompts in one start (now {present}): with fewer the upper bound stays open",
+            f"{needs.zh}; 或单次启动 {least} 个 prompt (现有 {present} 个): 更少时上界不闭合",
+        )
+        plan = replace(plan, requests=least)
+    return Estimate(value, low, high, basis, needs, plan, p_met, p_missed)
+
+
+def _level(error: float) -> float:
+    """Level of each side's bound of each arm: half of the error, two arms, two sides."""
+    return 1 - error / 8
+
+
+def _p_values(
+    within: Callable[[float], tuple[float | None, float | None]], limit: float, error: float
+) -> tuple[float, float]:
+    """One-sided p values (met, missed) of an interval that is known as a function of its error: half of the
+    smallest error at which it still decides, to a factor of 2; 1 where it does not decide at the permitted error."""
+    verdict = at_most(*within(error), limit)
+    if verdict == "undecided":
+        return 1.0, 1.0
+    smallest = error
+    while smallest > SMALLEST_P and at_most(*within(smallest / 2), limit) == verdict:
+        smallest /= 2
+    return (smallest / 2, 1.0) if verdict == "passed" else (1.0, smallest / 2)
 
 
 def _plan_from_one_start(margin: float, spread: Spread | None, confidence: float) -> tuple[Text, Plan]:
@@ -195,7 +237,7 @@ def _completion(context: Context, arm: str, tier: str) -> Estimate:
         f"count: {completed} of {sent} requests of the accepted rounds; an incomplete round is rejected by its job",
         f"计数: 被接受轮次的 {sent} 个请求中完成 {completed} 个; 不完整的轮次会被其作业拒绝",
     )
-    return Estimate(value, value, value, basis, basis)
+    return Estimate(value, value, value, basis, basis, p_met=None, p_missed=None)
 
 
 def _accuracy(accuracy: Accuracy | Missing, confidence: float) -> Estimate:
@@ -212,7 +254,7 @@ def _accuracy(accuracy: Accuracy | Missing, confidence: float) -> Estimate:
         needs = text(
             f"about {more:,} more sample pairs (now {mean.pairs})", f"约再增加 {more:,} 个样本对 (现有 {mean.pairs} 个)"
         )
-    return Estimate(mean.delta, mean.low, mean.high, basis, needs, Plan(pairs=more))
+    return Estimate(mean.delta, mean.low, mean.high, basis, needs, Plan(pairs=more), mean.p_under, mean.p_over)
 
 
 def _result(gate: Gate, tier: str | None, found: Estimate, paths: list[str]) -> GateResult:
@@ -238,6 +280,9 @@ def _result(gate: Gate, tier: str | None, found: Estimate, paths: list[str]) -> 
         needs=found.needs if still_open else None,
         rounds_needed=found.plan.rounds if still_open else None,
         pairs_needed=found.plan.pairs if still_open else None,
+        requests_needed=found.plan.requests if still_open else None,
+        p_met=found.p_met,
+        p_missed=found.p_missed,
         evidence=paths,
     )
 
@@ -259,3 +304,42 @@ def evaluate(context: Context, arm: str, accuracy: Accuracy | Missing) -> list[G
             paths = [run.path for name in arms for run in context.rounds(name, tier).values()]
             results.append(_result(gate, tier, found, paths))
     return results
+
+
+def together(gates: Mapping[str, list[GateResult]], error: float, settled: int) -> dict[str, list[GateResult]]:
+    """The gates of all options with Holm-adjusted p values of failure; a failure that does not survive is open.
+
+    Args:
+        gates: option -> its gates; a count (completion) has no error and stays as it is.
+        error: permitted in all, two-sided; a gate errs by missing on one side only.
+        settled: gates of options that an earlier look put out, which stay in the family.
+    """
+    raw = {
+        f"{option}/{place}": gate.p_missed
+        for option, found in gates.items()
+        for place, gate in enumerate(found)
+        if gate.p_missed is not None
+    }
+    adjusted = holm(raw | {f"settled/{number}": 1.0 for number in range(settled)})
+    return {
+        option: [
+            _corrected(gate, adjusted[f"{option}/{place}"], error, len(raw) + settled)
+            if gate.p_missed is not None
+            else gate
+            for place, gate in enumerate(found)
+        ]
+        for option, found in gates.items()
+    }
+
+
+def _corrected(gate: GateResult, p_missed: float, error: float, family: int) -> GateResult:
+    gate = gate.model_copy(update={"p_missed": p_missed})
+    if gate.verdict != "failed" or p_missed <= error / 2:
+        return gate
+    # Its own interval decides, but not as one of so many: the same evidence once more is the least that could.
+    more = text(
+        f"more evidence: the interval misses the limit, but not after Holm's correction over {family} gates "
+        f"(p {p_missed:.3f})",
+        f"更多证据: 区间单独看不满足限值, 但经 {family} 项门槛的 Holm 校正后不成立 (p {p_missed:.3f})",
+    )
+    return gate.model_copy(update={"verdict": "undecided", "needs": more})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from adrbench.decide.blocks import UNEQUAL_LEVEL
 from adrbench.decide.context import Context
@@ -65,6 +65,24 @@ def of_comparison(
     return math.expm1(min(quantile(confidence, found.df) * found.standard_error, 690.0))
 
 
+def differences(values: Mapping[int, float], block_of: Callable[[int], int | None]) -> tuple[list[float], bool]:
+    """Differences (as fractions) between starts of the baseline, and whether they ran side by side.
+
+    Successive starts inside a block; where no block holds two, successive rounds, whose differences hold drift, too.
+    """
+    groups: dict[int | None, list[int]] = {}
+    for number in sorted(values):
+        groups.setdefault(block_of(number), []).append(number)
+    groups.pop(None, None)
+    pairs = [pair for numbers in groups.values() for pair in pairwise(numbers)]
+    beside = bool(pairs)
+    return [values[b] / values[a] - 1 for a, b in (pairs or pairwise(sorted(values)))], beside
+
+
+# Rounds of both arms for which the least effect is shown.
+SHOWN_ROUNDS = (1, 2, 3, 5, 10)
+
+
 def against_itself(
     values: Mapping[int, float], confidence: float, block_of: Callable[[int], int | None]
 ) -> Noise | None:
@@ -74,18 +92,26 @@ def against_itself(
     pairs = combinations(sorted(values), 2)
     first, second = max(pairs, key=lambda pair: abs(math.log(values[pair[1]] / values[pair[0]])))
     spread = own_spread(values, block_of)
+    shown, beside = differences(values, block_of)
+    least = {n: 0.0 if spread is None else _useful(floor(spread, confidence, n, n)) for n in SHOWN_ROUNDS}
     return Noise(
         a=values[first],
         b=values[second],
         ratio=values[second] / values[first],
         rounds=len(values),
         sd=0.0 if spread is None else spread.sd,
-        floor=0.0 if spread is None else _useful(floor(spread, confidence, 1, 1)),
+        floor=least[1],
+        df=0 if spread is None else spread.df,
+        differences=shown,
+        side_by_side=beside,
+        least=least,
     )
 
 
 def table(context: Context) -> dict[str, dict[str, Noise]]:
-    """A/A of every tier and metric that the baseline has at least twice."""
+    """A/A of every tier and metric that the baseline has at least twice; the platform's own where it is evidence."""
+    if context.floor is not None:
+        return context.floor.noise
     result: dict[str, dict[str, Noise]] = {}
     for tier in context.tiers:
         for metric, values in series(context.runs, context.baseline, tier):

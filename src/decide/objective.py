@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,13 +34,28 @@ class Gain:
 def per_round(context: Context, arm: str) -> dict[int, float] | Text:
     """Round -> objective, averaged over tiers by their weights (geometric mean); a text says what is missing."""
     metric = context.spec.decision.objective.metric
+    return _per_round(context, arm, {tier: context.values(arm, tier, metric) for tier in context.tiers})
+
+
+def of_floor(context: Context) -> tuple[dict[int, float], Callable[[int], int | None]] | None:
+    """Round -> objective of every start of the baseline in the platform's noise floor, and their blocks."""
+    if context.floor is None:
+        return None
+    metric = context.spec.decision.objective.metric
+    values = {tier: context.floor.values.get(tier, {}).get(metric, {}) for tier in context.tiers}
+    found = _per_round(context, context.baseline, values)
+    return None if isinstance(found, Text) else (found, context.floor.blocks.get)
+
+
+def _per_round(context: Context, arm: str, by_tier: Mapping[str, dict[int, float]]) -> dict[int, float] | Text:
+    metric = context.spec.decision.objective.metric
     if metric == "kv_pool_tokens":
         # One server has one pool: every tier of a round reports the same.
-        merged = {r: v for tier in context.tiers for r, v in context.values(arm, tier, metric).items()}
+        merged = {r: v for tier in context.tiers for r, v in by_tier[tier].items()}
         return merged or text(f"{metric} of arm {arm}", f"arm {arm} 的 {metric}")
     parts = []
     for tier in context.spec.tiers:
-        values = context.values(arm, tier.name, metric)
+        values = by_tier[tier.name]
         if not values:
             return text(
                 f"{metric} of arm {arm} in tier {tier.name} (above 0)",
@@ -53,7 +68,7 @@ def per_round(context: Context, arm: str) -> dict[int, float] | Text:
 
 def between(context: Context, arm: str, other: str) -> Gain:
     """Gain of ``arm`` over ``other``, with the A/A noise of ``other`` at the same numbers of rounds."""
-    found = {name: per_round(context, name) for name in context.runs if name not in context.refused}
+    found = {name: per_round(context, name) for name in context.compared}
     for name in (arm, other):
         missing = found.get(name) or text(f"a measurement of arm {name}", f"arm {name} 的测量")
         if isinstance(missing, Text):
@@ -64,7 +79,9 @@ def between(context: Context, arm: str, other: str) -> Gain:
     if deterministic and len(set(values[other].values())) == 1:
         noise: float | None = 0.0
     else:
-        spread = own_spread(values[other], partial(context.place, other))
+        stored = of_floor(context) if other == context.baseline else None
+        rounds, block_of = stored or (values[other], partial(context.place, other))
+        spread = own_spread(rounds, block_of)
         noise = of_comparison(spread, compared, context.confidence, len(values[arm]), len(values[other]))
     return Gain(values[arm], compared, noise)
 
@@ -175,11 +192,16 @@ def _fraction(log: float | None) -> float | None:
     return None if log is None else math.expm1(min(log, 700.0))
 
 
-def evaluate(context: Context, arms: list[str]) -> dict[str, ObjectiveResult]:
-    """The objective of every arm against the baseline; Holm's correction runs over these arms."""
+def evaluate(context: Context, arms: list[str], settled: int) -> tuple[dict[str, ObjectiveResult], dict[str, float]]:
+    """The objective of every arm against the baseline, and the p values before Holm's correction over these arms.
+
+    Args:
+        settled: options that an earlier look put out; they stay in the family.
+    """
     gains = {arm: between(context, arm, context.baseline) for arm in arms}
     ratio = _tested_ratio(context)
-    adjusted = holm({arm: gain.found.p_value(ratio) for arm, gain in gains.items() if gain.found is not None})
+    raw = {arm: gain.found.p_value(ratio) for arm, gain in gains.items() if gain.found is not None}
+    adjusted = holm(raw | {f"settled/{number}": 1.0 for number in range(settled)})
     results = {}
     for arm, gain in gains.items():
         if gain.found is None:
@@ -210,7 +232,7 @@ def evaluate(context: Context, arms: list[str]) -> dict[str, ObjectiveResult]:
             needs=needs,
             rounds_needed=plan.rounds,
         )
-    return results
+    return results, raw
 
 
 def may_exceed(context: Context, arm: str, other: str) -> bool:

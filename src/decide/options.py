@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from adrbench.config.decision import Option
@@ -9,8 +10,9 @@ from adrbench.config.models import Text
 from adrbench.decide import gates, objective
 from adrbench.decide.accuracy import Missing
 from adrbench.decide.context import Context
+from adrbench.decide.multiplicity import holm
 from adrbench.decide.spec import ArmInfo
-from adrbench.decide.verdict import Accuracy, OptionResult
+from adrbench.decide.verdict import Accuracy, GateResult, ObjectiveResult, OptionResult
 from adrbench.decide.words import text
 
 
@@ -106,33 +108,68 @@ def _unmeasured(context: Context, found: Candidate) -> OptionResult:
     )  # fmt: skip
 
 
+def _arm_p_value(gates_of: list[GateResult], raw: float | None) -> float:
+    """p value of "some gate is not met, or there is no gain": the greatest of the parts (intersection-union test).
+
+    A gate's interval errs on either side, so that half of the permitted error is for its passing wrongly; twice its
+    one-sided p value is held against the whole.
+    """
+    parts = [2 * gate.p_met for gate in gates_of if gate.p_met is not None]
+    return min(1.0, max([1.0 if raw is None else raw, *parts]))
+
+
 def evaluate(
-    context: Context, candidates: list[Candidate], accuracy: dict[str, Accuracy | Missing]
+    context: Context,
+    candidates: list[Candidate],
+    accuracy: Mapping[str, Accuracy | Missing],
+    settled: Mapping[str, OptionResult],
 ) -> list[OptionResult]:
-    """Every option of the decision, in the file's order."""
-    measured = [c.arm for c in candidates if c.reason is None and c.arm is not None]
-    goals = objective.evaluate(context, [arm for arm in measured if arm != context.baseline])
+    """Every option of the decision, in the file's order.
+
+    Args:
+        settled: options that an earlier look put out, by name; they count in every correction, and stay as they were.
+    """
+    fresh = [c for c in candidates if c.option.name not in settled]
+    others = [c for c in fresh if c.reason is None and c.arm is not None and c.arm != context.baseline]
+    arms = [c.arm for c in others if c.arm is not None]
+    goals, raw = objective.evaluate(context, arms, len(settled))
+    error = 1 - context.confidence
+    checked = gates.together(
+        {arm: gates.evaluate(context, arm, accuracy[arm]) for arm in arms},
+        error,
+        sum(gate.p_missed is not None for option in settled.values() for gate in option.gates),
+    )
+    own = {arm: _arm_p_value(checked[arm], raw.get(arm)) for arm in arms}
+    adjusted = holm(own | {f"settled/{name}": 1.0 for name in settled})
     results = []
     for found in candidates:
-        if found.reason is not None or found.arm is None:
+        if found.option.name in settled:
+            results.append(settled[found.option.name])
+        elif found.reason is not None or found.arm is None:
             results.append(_unmeasured(context, found))
-            continue
-        baseline = found.arm == context.baseline
-        checked = [] if baseline else gates.evaluate(context, found.arm, accuracy[found.arm])
-        goal = objective.of_baseline(context) if baseline else goals[found.arm]
-        broken = context.spec.violations.get(found.arm, [])
-        passed = all(gate.verdict == "passed" for gate in checked)
-        results.append(
-            OptionResult(
-                name=found.option.name,
-                title=found.option.title,
-                arm=found.arm,
-                state="measured",
-                reason=None,
-                violations=broken,
-                gates=checked,
-                objective=goal,
-                eligible=passed and not broken and goal.verdict in ("better", "baseline"),
-            )
-        )
+        elif found.arm == context.baseline:
+            results.append(_measured(context, found, [], objective.of_baseline(context), None))
+        else:
+            results.append(_measured(context, found, checked[found.arm], goals[found.arm], adjusted[found.arm]))
     return results
+
+
+def _measured(
+    context: Context, found: Candidate, checked: list[GateResult], goal: ObjectiveResult, p_value: float | None
+) -> OptionResult:
+    assert found.arm is not None
+    broken = context.spec.violations.get(found.arm, [])
+    passed = all(gate.verdict == "passed" for gate in checked)
+    beyond_doubt = goal.verdict == "better" and p_value is not None and p_value <= 1 - context.confidence
+    return OptionResult(
+        name=found.option.name,
+        title=found.option.title,
+        arm=found.arm,
+        state="measured",
+        reason=None,
+        violations=broken,
+        gates=checked,
+        objective=goal,
+        eligible=passed and not broken and (beyond_doubt or goal.verdict == "baseline"),
+        p_value=p_value,
+    )

@@ -32,11 +32,17 @@ BLOCK = 4_000_000
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference in points; both bounds are closed, because scores are bounded."""
+    """A difference in points; both bounds are closed, because scores are bounded.
+
+    ``p_over``: one-sided p value of "the true difference is at most the limit" (small: it exceeds the limit),
+    ``p_under`` of "it exceeds the limit"; 1 where no limit was given.
+    """
 
     value: float
     low: float
     high: float
+    p_over: float = 1.0
+    p_under: float = 1.0
 
 
 def differences(baseline: Sequence[float], arm: Sequence[float]) -> list[float]:
@@ -79,20 +85,29 @@ def _random_sums(
 
 
 def mean_interval(
-    tasks: Sequence[Sequence[float]], confidence: float, draws: int = DRAWS, seed: int = SEED
+    tasks: Sequence[Sequence[float]],
+    confidence: float,
+    limit: float | None = None,
+    draws: int = DRAWS,
+    seed: int = SEED,
 ) -> Difference:
     """Interval of the mean over tasks of the mean difference, in points; the same for the same data.
 
     Args:
         tasks: differences of each task (in [-100, 100]); every task weighs the same.
         confidence: two-sided.
+        limit: in points, for the p values: the smallest error at which the bound still lies beyond it.
     """
     sums, totals, guard = _random_sums(tasks, np.random.default_rng(seed), draws)
     tail = (1 - confidence) / 2
     value = math.fsum(w * math.fsum(task) for w, task in zip(weights(tasks), tasks, strict=True))
-    low = float(np.quantile((sums - guard * SCORE_RANGE) / (totals + guard), tail))
-    high = float(np.quantile((sums + guard * SCORE_RANGE) / (totals + guard), 1 - tail))
-    return Difference(value, min(value, low), max(value, high))
+    lower, upper = ((sums + side * guard * SCORE_RANGE) / (totals + guard) for side in (-1, 1))
+    low, high = float(np.quantile(lower, tail)), float(np.quantile(upper, 1 - tail))
+    if limit is None:
+        return Difference(value, min(value, low), max(value, high))
+    # One more than counted: so few draws cannot say that a p value is 0.
+    over, under = (float(1 + np.count_nonzero(beyond)) / (draws + 1) for beyond in (lower <= limit, upper > limit))
+    return Difference(value, min(value, low), max(value, high), min(1.0, over), min(1.0, under))
 
 
 def agreement(tasks: Sequence[Sequence[float]]) -> float:

@@ -22,10 +22,14 @@ MOST_PAIRS = 1_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What would decide: ``rounds`` of the arm and the baseline in all, or ``pairs`` more of samples."""
+    """What would decide: ``rounds`` of the arm and the baseline in all, or ``pairs`` more of samples.
+
+    ``requests``: of one start, below which a percentile's upper bound is open whatever they show.
+    """
 
     rounds: int | None = None
     pairs: int | None = None
+    requests: int | None = None
 
 
 NO_PLAN = Plan()

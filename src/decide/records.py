@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,24 +105,35 @@ def tier_run(path: str, document: Evidence) -> TierRun:
     return TierRun(path, document, latencies, per_request, int(completed), int(failed))
 
 
-def load_serve(spec: DecideSpec) -> Runs:
-    """All serving evidence named by the specification that exists; a missing file is a missing measurement."""
+def read_serve(platform: str, paths: Mapping[str, Mapping[int, Mapping[str, str]]]) -> Runs:
+    """Serving evidence of a platform that exists, from arm -> round -> tier -> path; a missing file is a missing
+    measurement.
+
+    Raises:
+        JobError: ``evidence`` or ``bad-value``, naming the file.
+    """
     runs: Runs = {}
-    for arm, rounds in spec.evidence.serve.items():
-        for round_number, tiers in rounds.items():
-            for tier, path in tiers.items():
+    # Sorted, so that the last digit of a sum does not depend on the order of keys in a file.
+    for arm, rounds in sorted(paths.items()):
+        for round_number, tiers in sorted(rounds.items()):
+            for tier, path in sorted(tiers.items()):
                 if not Path(path).is_file():
                     continue
                 document = _read(path)
-                _expect(path, document, stage="serve", platform=spec.platform, arm=arm, round=round_number, tier=tier)
+                _expect(path, document, stage="serve", platform=platform, arm=arm, round=round_number, tier=tier)
                 runs.setdefault(arm, {}).setdefault(round_number, {})[tier] = tier_run(path, document)
     return runs
+
+
+def load_serve(spec: DecideSpec) -> Runs:
+    """All serving evidence named by the specification that exists."""
+    return read_serve(spec.platform, spec.evidence.serve)
 
 
 def load_eval(spec: DecideSpec) -> dict[str, Evidence]:
     """Accuracy evidence by arm, of the files that exist."""
     documents = {}
-    for arm, path in spec.evidence.eval.items():
+    for arm, path in sorted(spec.evidence.eval.items()):
         if Path(path).is_file():
             documents[arm] = _read(path)
             _expect(path, documents[arm], stage="eval", platform=spec.platform, arm=arm)
@@ -134,19 +145,37 @@ def load_integrate(spec: DecideSpec) -> dict[str, Evidence]:
     return {name: _read(path) for name, path in spec.evidence.integrate.items() if Path(path).is_file()}
 
 
+def metric_value(run: TierRun, metric: str) -> float | None:
+    """One metric of one tier: latencies are named ``ttft_ms.p99``; None where it was not measured or is 0."""
+    if metric == "kv_pool_tokens":
+        return run.pool_tokens
+    if metric == "kv_usable_tokens":
+        return run.usable_tokens
+    if metric in RATES or metric == "goodput":
+        return run.rate(metric) or None
+    name, percentile = metric.split(".p")
+    return run.latencies[name][int(percentile)]
+
+
+METRICS = (
+    *(f"{metric}.p{p}" for metric in LATENCIES for p in PERCENTILES),
+    *RATES,
+    "goodput",
+    "kv_pool_tokens",
+    "kv_usable_tokens",
+)
+
+
+def by_round(runs: Runs, arm: str, tier: str, metric: str) -> dict[int, float]:
+    """Round -> value of one metric of one arm and tier."""
+    values = {r: metric_value(tiers[tier], metric) for r, tiers in sorted(runs.get(arm, {}).items()) if tier in tiers}
+    return {r: value for r, value in values.items() if value is not None}
+
+
 def series(runs: Runs, arm: str, tier: str) -> Iterator[tuple[str, dict[int, float]]]:
-    """(metric, round -> value) of one arm and tier; latencies are named ``ttft_ms.p99``."""
-    rounds = {r: tiers[tier] for r, tiers in sorted(runs.get(arm, {}).items()) if tier in tiers}
-    for metric in LATENCIES:
-        for p in PERCENTILES:
-            yield f"{metric}.p{p}", {r: run.latencies[metric][p] for r, run in rounds.items()}
-    for metric in (*RATES, "goodput"):
-        values = {r: run.rate(metric) for r, run in rounds.items()}
-        yield metric, {r: value for r, value in values.items() if value}
-    pools = {r: run.pool_tokens for r, run in rounds.items()}
-    yield "kv_pool_tokens", {r: value for r, value in pools.items() if value}
-    usable = {r: run.usable_tokens for r, run in rounds.items()}
-    yield "kv_usable_tokens", {r: value for r, value in usable.items() if value}
+    """(metric, round -> value) of one arm and tier, for all metrics."""
+    for metric in METRICS:
+        yield metric, by_round(runs, arm, tier, metric)
 
 
 def digests(spec: DecideSpec) -> dict[str, str]:

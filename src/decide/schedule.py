@@ -7,15 +7,17 @@ and such rounds are not paired.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Literal
 
 import numpy as np
 from adrbench.decide import interleave
 from adrbench.decide.context import Context
 from adrbench.decide.records import Runs
-from adrbench.decide.verdict import Drift, Run
+from adrbench.decide.verdict import Drift, Order, Run
+from adrbench.decide.words import text
 from scipy.stats import t as student
 
 # Metrics whose drift is tested: one of rate, one of latency.
@@ -31,6 +33,15 @@ def starts(runs: Runs) -> dict[tuple[str, int], datetime]:
     }
 
 
+def ends(runs: Runs) -> dict[tuple[str, int], datetime]:
+    """(arm, round) -> when its last tier was finished."""
+    return {
+        (arm, number): max(datetime.fromisoformat(run.document.finished_at) for run in tiers.values())
+        for arm, rounds in runs.items()
+        for number, tiers in rounds.items()
+    }
+
+
 def blocks(rounds: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
     """(arm, round) -> block, from the rounds that each arm was to have."""
     totals = {arm: max(numbers, default=0) for arm, numbers in rounds.items()}
@@ -39,25 +50,116 @@ def blocks(rounds: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
 
 
 def late(begun: Mapping[tuple[str, int], datetime], block_of: Mapping[tuple[str, int], int]) -> list[tuple[str, int]]:
-    """Runs that began after another arm's run of a later block: measured out of turn.
+    """Runs measured out of turn: they began after another arm's run of a later block, or after a run that did so
+    parted their own block.
 
-    It cannot see a rerun in the last block; that one is as far from its block as the workflow put it.
+    The second catches a rerun of all rounds of an arm in the last block, which no later block follows. A rerun of
+    the last round alone leaves no such trace; ``parted`` sees it by the time that passed.
     """
-    return [
-        run
-        for run, when in begun.items()
-        if any(o[0] != run[0] and block_of[o] > block_of[run] and began < when for o, began in begun.items())
-    ]
+    order = sorted(begun, key=lambda run: (begun[run], run))
+    found: list[tuple[str, int]] = []
+    # The greatest block begun so far, and the greatest of another arm than that one's.
+    first, second = (0, ""), (0, "")
+    open_before: dict[int, bool] = {}
+    for run in order:
+        other = second if first[1] == run[0] else first
+        if other[0] > block_of[run] or open_before.get(block_of[run], False):
+            found.append(run)
+            # Blocks begun before a late run are parted by it.
+            open_before = dict.fromkeys(open_before, True)
+        else:
+            open_before.setdefault(block_of[run], False)
+        mine = (block_of[run], run[0])
+        if mine[1] == first[1]:
+            first = max(first, mine)
+        elif mine > first:
+            first, second = mine, first
+        elif mine > second or mine[1] == second[1]:
+            second = max(second, mine)
+    return found
+
+
+def parted(
+    begun: Mapping[tuple[str, int], datetime],
+    ended: Mapping[tuple[str, int], datetime],
+    block_of: Mapping[tuple[str, int], int],
+) -> list[tuple[str, int]]:
+    """Runs that began long after the runs of their block before them had ended: what was true then may not be now.
+
+    Long is more than an hour and more than three times the longest run.
+    """
+    longest = max((ended[run] - begun[run] for run in begun), default=timedelta(0))
+    limit = max(timedelta(hours=1), 3 * longest)
+    last: dict[int, datetime] = {}
+    found, split = [], set()
+    for run in sorted(begun, key=lambda run: (begun[run], run)):
+        block = block_of[run]
+        if block in last and begun[run] - last[block] > limit:
+            split.add(block)
+        if block in split:
+            found.append(run)
+        last[block] = max(last.get(block, ended[run]), ended[run])
+    return found
+
+
+def _in_order(context: Context) -> list[tuple[str, int]]:
+    begun = starts(context.runs)
+    return sorted(begun, key=lambda key: (begun[key], key))
+
+
+def planned(context: Context) -> dict[tuple[str, int], int]:
+    """(arm, round) -> place (from 1) in the order that the recorded seed planned, of every run asked for."""
+    rounds = {arm: max(numbers, default=0) for arm, numbers in context.spec.evidence.serve.items()}
+    return {run: place for place, run in enumerate(interleave.plan(rounds, context.spec.order_seed), start=1)}
 
 
 def order(context: Context) -> list[Run]:
     """All runs by start time."""
-    begun = starts(context.runs)
+    place, begun = planned(context), starts(context.runs)
     first = {key: min(run.document.started_at for run in context.runs[key[0]][key[1]].values()) for key in begun}
     return [
-        Run(arm=arm, round=number, started_at=first[arm, number], late=number in context.unpaired.get(arm, set()))
-        for arm, number in sorted(begun, key=lambda key: (begun[key], key))
+        Run(
+            arm=arm,
+            round=number,
+            started_at=first[arm, number],
+            late=number in context.unpaired.get(arm, set()),
+            block=context.blocks[arm, number],
+            planned=place.get((arm, number)),
+        )
+        for arm, number in _in_order(context)
     ]
+
+
+def longest_ascent(places: Sequence[int]) -> int:
+    """Length of the longest ascending subsequence: the others are the fewest that must move to sort it."""
+    tails: list[int] = []
+    for place in places:
+        position = bisect_left(tails, place)
+        tails[position : position + 1] = [place]
+    return len(tails)
+
+
+def ordering(context: Context) -> Order | None:
+    """How the real order of starts stands to the planned one; None where nothing ran."""
+    place, real = planned(context), _in_order(context)
+    if not real:
+        return None
+    moved = len(real) - longest_ascent([place.get(run, 0) for run in real])
+    blocks = [context.blocks[run] for run in real]
+    mixed = sum(number < max(blocks[: position + 1]) for position, number in enumerate(blocks))
+    unpaired = sum(run[1] in context.unpaired.get(run[0], set()) for run in real)
+    seed = context.spec.order_seed
+    en = f"{len(real)} server starts in {len(set(blocks))} rounds side by side, shuffled by seed {seed}: "
+    zh = f"{len(real)} 次服务启动, 分 {len(set(blocks))} 组并列轮次, 组内次序由种子 {seed} 打乱: "
+    if moved or unpaired:
+        en += f"{moved} ran out of the planned turn, {unpaired} are late and not paired"
+        zh += f"{moved} 次偏离计划次序, {unpaired} 次过晚、不参与配对"
+    else:
+        en, zh = en + "they ran as planned", zh + "均按计划进行"
+    return Order(
+        seed=seed, starts=len(real), blocks=len(set(blocks)), out_of_turn=moved, blocks_mixed=mixed,
+        unpaired=unpaired, text=text(en, zh),
+    )  # fmt: skip
 
 
 def slope(

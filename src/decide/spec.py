@@ -45,7 +45,7 @@ class TierInfo(BaseModel):
 class EvidencePaths(BaseModel):
     """Paths of evidence files. ``serve``: arm -> round -> tier -> path; the others by arm or name.
 
-    ``serve``, ``eval`` and ``integrate`` are read; of the others only digests enter the document.
+    ``serve``, ``eval``, ``integrate`` and ``noise_floor`` are read; of the others only digests enter the document.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -59,10 +59,11 @@ class EvidencePaths(BaseModel):
     kernels: str | None = None
     ceiling: str | None = None
     claims: str | None = None
+    noise_floor: str | None = None
 
     def singles(self) -> list[str]:
         """The files of stages that write one for the platform."""
-        files = (self.device, self.model, self.kernels, self.ceiling, self.claims)
+        files = (self.device, self.model, self.kernels, self.ceiling, self.claims, self.noise_floor)
         return [path for path in files if path]
 
 
@@ -79,6 +80,8 @@ class DecideSpec(BaseModel):
 
     ``looks``: where a run is decided repeatedly as rounds are added, the numbers of rounds at which it is
     looked at, the last being the whole plan; each look then spends its share of the error (``sequential``).
+
+    ``order_seed`` shuffled the order of server starts inside each round.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -94,6 +97,7 @@ class DecideSpec(BaseModel):
     unpaired: dict[str, list[int]] = {}
     gain_rule: Literal["lower_bound", "estimate"] = "lower_bound"
     looks: list[int] = []
+    order_seed: int = 20260609
 
     @model_validator(mode="after")
     def _one_baseline(self) -> DecideSpec:

@@ -77,6 +77,10 @@ def lacking(option: OptionResult) -> list[Text]:
     for (en, zh), together in same.items():
         what = _which(together)
         lines.append(text(f"{name}: {en} ({what})", f"{name}: {zh} ({what})"))
+    if not still_open and goal.verdict == "better" and not option.eligible and option.p_value is not None:
+        en = f"{name}: more rounds: it passes and gains by itself, but as one of several options its p is "
+        zh = f"{name}: 更多轮次: 单独看通过且有收益, 但作为多个选项之一, 其 p 为 "
+        lines.append(text(f"{en}{option.p_value:.3f}", f"{zh}{option.p_value:.3f}"))
     if goal.verdict == "undecided" and goal.rounds_needed is None and goal.needs is not None:
         lines.append(text(f"{name}: {goal.needs.en} ({goal.metric})", f"{name}: {goal.needs.zh} ({goal.metric})"))
     return lines

@@ -6,7 +6,7 @@ time stamp. ``null`` as a bound means open: the data cannot bound that side.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from adrbench.config.models import Text
 from adrbench.decide.spec import Violation
@@ -28,7 +28,11 @@ class GateResult(Document):
     """One gate for one option (and tier). ``value`` is a ratio, points or a fraction, as ``limit`` is.
 
     ``basis`` says how the interval was made, ``needs`` what would decide an undecided gate: for short,
-    ``rounds_needed`` (of the arm and the baseline, in all) or ``pairs_needed`` (more of samples).
+    ``rounds_needed`` (of the arm and the baseline, in all) or ``pairs_needed`` (more of samples); ``requests_needed``
+    (prompts of one start) where with fewer the percentile's upper bound stays open.
+
+    ``p_met``: one-sided p value of "the limit is not met" (small: passed), ``p_missed`` of "the limit is met" (small:
+    failed), Holm-adjusted over all gates, tiers and options; None for a count, which has no error.
     """
 
     id: str
@@ -45,6 +49,9 @@ class GateResult(Document):
     needs: Text | None = None
     rounds_needed: int | None = None
     pairs_needed: int | None = None
+    requests_needed: int | None = None
+    p_met: float | None = None
+    p_missed: float | None = None
     evidence: list[str]
 
 
@@ -72,7 +79,12 @@ class ObjectiveResult(Document):
 
 
 class OptionResult(Document):
-    """One option. ``absent``: not measured, or not comparable; ``blocked``: the platform cannot run it."""
+    """One option. ``absent``: not measured, or not comparable; ``blocked``: the platform cannot run it.
+
+    ``p_value``: of "some gate is not met, or there is no gain", Holm-adjusted over the options; an option wins only
+    below the permitted error. ``decided_at``: rounds at the look of an adaptive run that put it out; its numbers are
+    those of that look.
+    """
 
     name: str
     title: Text
@@ -83,6 +95,8 @@ class OptionResult(Document):
     gates: list[GateResult]
     objective: ObjectiveResult
     eligible: bool
+    p_value: float | None = None
+    decided_at: int | None = None
 
 
 class TaskDifference(Document):
@@ -97,12 +111,14 @@ class TaskDifference(Document):
 
 
 class MeanDifference(Document):
-    """The mean over tasks, each task with the same weight."""
+    """The mean over tasks, each task with the same weight; p values as in ``paired.Difference``."""
 
     delta: float
     low: float
     high: float
     pairs: int
+    p_over: float = 1.0
+    p_under: float = 1.0
 
 
 class Accuracy(Document):
@@ -118,11 +134,13 @@ class Accuracy(Document):
 
 
 class Noise(Document):
-    """The baseline against itself: the two rounds that differ most.
+    """The baseline against itself: the two rounds that differ most, and all differences.
 
-    ``ratio`` is b / a, ``sd`` the standard deviation of the logarithm over rounds, ``floor`` the
-    difference (as a fraction) that one round against one would show at the decision's confidence; None when
-    the repeats are too few to bound it.
+    ``ratio`` is b / a, ``sd`` the standard deviation of the logarithm over rounds, with ``df`` degrees of freedom,
+    ``floor`` the difference (as a fraction) that one round against one would show at the decision's confidence; None
+    when the repeats are too few to bound it. ``differences``: of two starts of one block each (``side_by_side``) or,
+    where the baseline runs once in a block, of successive rounds, drift included; as fractions. ``least``: rounds of
+    both arms -> gain that equal arms would show.
     """
 
     a: float
@@ -131,6 +149,10 @@ class Noise(Document):
     rounds: int
     sd: float
     floor: float | None
+    df: int = 0
+    differences: list[float] = []
+    side_by_side: bool = False
+    least: dict[int, float | None] = {}
 
 
 class Latency(Document):
@@ -155,12 +177,34 @@ class Confounded(Document):
 
 
 class Run(Document):
-    """One server start, in the order in which they really ran."""
+    """One server start, in the order in which they really ran.
+
+    ``block`` holds what is compared side by side, ``planned`` is the place (from 1) that the recorded seed gave it,
+    ``late``: it ran out of turn and is not paired.
+    """
 
     arm: str
     round: int
     started_at: str
     late: bool
+    block: int | None = None
+    planned: int | None = None
+
+
+class Order(Document):
+    """The planned order of starts against the real one, from start times.
+
+    ``seed`` shuffles each block. ``out_of_turn``: starts that did not keep their place among the runs that exist
+    (the fewest that must move); ``blocks_mixed``: starts before the last of an earlier block. ``unpaired``: late ones.
+    """
+
+    seed: int
+    starts: int
+    blocks: int
+    out_of_turn: int
+    blocks_mixed: int
+    unpaired: int
+    text: Text
 
 
 class Drift(Document):
@@ -195,6 +239,53 @@ class Look(Document):
     confidence: float
 
 
+class Dropped(Document):
+    """An option that a look put out, and why."""
+
+    option: str
+    arm: str | None
+    reason: Text
+
+
+class LookTaken(Document):
+    """One look of an adaptive run: what was started for it, how sure it was, and what it decided."""
+
+    rounds: int
+    confidence: float
+    starts: int
+    minutes: float
+    arms: list[str]
+    dropped: list[Dropped]
+    status: str
+
+
+class AdaptiveRun(Document):
+    """What an adaptive run measured, and what it saved against the full grid.
+
+    Minutes are accelerator minutes of serving (minutes of a server x its devices); ``spent_minutes`` adds the accuracy
+    runs and is what ``budget_minutes`` limits. The grid is every arm in every planned round; its minutes come
+    from the mean of each arm's own starts. ``rounds``: arm -> rounds measured; ``next``: arms of the next round (empty:
+    it has stopped); ``saved``: fraction of the grid's minutes. ``spec``: of this look (``adaptive.AdaptiveSpec``), from
+    which, with the evidence, all looks can be taken again (``adaptive.replay``).
+    """
+
+    spec: dict[str, Any]
+
+    planned: list[int]
+    looks: list[LookTaken]
+    stop: Literal["decided", "budget", "plan", "needs other evidence"] | None
+    reason: Text
+    rounds: dict[str, int]
+    next: list[str]
+    budget_minutes: float | None
+    spent_minutes: float
+    starts: int
+    grid_starts: int
+    minutes: float
+    grid_minutes: float
+    saved: float
+
+
 class Status(Document):
     """The status line."""
 
@@ -222,6 +313,8 @@ class Verdict(Document):
     latency: dict[str, dict[str, dict[str, Latency]]]
     confounded: list[Confounded] = []
     order: list[Run] = []
+    ordering: Order | None = None
+    adaptive: AdaptiveRun | None = None
     drift: list[Drift] = []
     steady: list[Steady] = []
     missing: list[Text] = []

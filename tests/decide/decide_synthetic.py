@@ -6,6 +6,7 @@ It proves what the decide stage makes of given numbers, and nothing about vLLM.
 from __future__ import annotations
 
 import copy
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,15 @@ class World:
         pool: int = 46_592,
         tiers: tuple[str, ...] = ("short", "long"),
         order: int | None = None,
+        minutes: float = 0.0,
         asked: dict[str, Any] | None = None,
         resolved: dict[str, Any] | None = None,
         measured: dict[str, Any] | None = None,
     ) -> None:
-        """One round of one arm: ``noise`` is the log SD between server starts."""
+        """One round of one arm: ``noise`` is the log SD between server starts, ``minutes`` how long it took."""
         self.count += 1
         when = started(self.count if order is None else order)
+        ended = (datetime.fromisoformat(when) + timedelta(minutes=minutes)).isoformat(timespec="milliseconds")
         for tier in tiers:
             path = self.folder / "cpu" / "serve" / arm / f"r{number}" / f"{tier}.json"
             start = {name: float(np.exp(noise * self.rng.standard_normal())) for name in ("ttft", "tpot", "rate")}
@@ -86,7 +89,7 @@ class World:
                     "itl_ms": content["tpot_ms"], "completed": requests, "failed": 0, "per_request": per_request,
                     "output_tokens_per_s": tokens, "total_tokens_per_s": 7 * tokens, "goodput_requests_per_s": None,
                 } | (measured or {}),
-                started_at=when, finished_at=when,
+                started_at=when, finished_at=ended,
             )  # fmt: skip
             evidence.write_json(path, document.model_dump(mode="json"))
             self.serve.setdefault(arm, {}).setdefault(str(number), {})[tier] = str(path)

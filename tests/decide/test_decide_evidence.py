@@ -13,6 +13,7 @@ from adrbench.decide.spec import parse_spec
 from adrbench.evidence import write_json
 from adrbench.job import JobError
 from adrbench.paths import PYTHONPATH
+from decide_synthetic import decision
 
 
 def two_arms(world, **arm):
@@ -55,7 +56,7 @@ def test_what_an_arm_declares_may_differ(world):
     arm = {"name": "fp8-e4m3", "kv_cache_dtype": "fp8_e4m3", "env": {"X": "1"}, "args": ["--seed", "1"]}
     arguments = ["--dtype", "bfloat16", "--kv-cache-dtype", "fp8_e4m3", "--seed", "1"]
     asked = {"arm": arm, "server": {"args": arguments, "env": {"X": "1"}}, "serve": SERVE | {"client_timeout_s": 5}}
-    document = judged(two_arms(world, asked=asked))
+    document = judged(two_arms(world, asked=asked), decision=decision(factors=None))
     assert next(o for o in document.options if o.arm == "fp8-e4m3").state == "measured"
 
 

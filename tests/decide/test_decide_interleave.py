@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
+from random import Random
 
 import pytest
-from adrbench.decide.interleave import block, count, plan
+from adrbench.decide.interleave import Order, block, count, plan
+from adrbench.decide.schedule import late, parted
 from adrbench.paths import PYTHONPATH
 
 # One rule per run, with a priority of its own: the order is kept and no run is an input of another.
@@ -94,3 +97,62 @@ def test_snakemake_keeps_the_planned_order_and_reruns_only_what_changed(workflow
     longer = plan({"base": 6, "a": 3, "b": 3}, 1)
     expected = [(arm, number) for arm, number in longer if arm == "a" or (arm, number) not in first]
     assert workflow(rounds=3, setting="edited") == rules(expected)
+
+
+def test_the_order_of_shared_runs_is_the_same_in_plans_of_other_arms():
+    """An adaptive run drops arms, and a platform has arms that a decision does not compare."""
+    many = plan({"base": 8, "a": 4, "b": 4, "c": 4}, seed=3)
+    few = plan({"base": 8, "a": 4, "b": 4, "c": 2}, seed=3)
+    assert [run for run in many if run in set(few)] == few
+
+
+def test_priorities_follow_the_plan_and_go_on_beyond_it():
+    rounds = {"base": 4, "a": 2, "b": 2}
+    order, longer = Order(rounds, 1), plan({arm: 3 * n for arm, n in rounds.items()}, 1)
+    assert sorted(longer, key=lambda run: -order.priority(*run)) == longer
+    assert order.control == 2
+    assert order.priority("a", 10**6) > 0
+    with pytest.raises(KeyError):
+        order.place("nobody", 1)
+
+
+def at(*minutes_of_runs):
+    """(arm, round) -> time, from (arm, round, minute)."""
+    begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    return {(arm, number): begin + timedelta(minutes=minute) for arm, number, minute in minutes_of_runs}
+
+
+BLOCK = {(arm, number): number for arm in "abc" for number in (1, 2, 3)}
+
+
+def test_a_rerun_of_the_last_round_is_late_too_when_the_others_were_rerun_with_it():
+    begun = at(("b", 1, 0), ("c", 1, 1), ("b", 2, 2), ("c", 2, 3), ("a", 1, 10), ("a", 2, 11))
+    assert late(begun, BLOCK) == [("a", 1), ("a", 2)]
+
+
+def test_a_round_that_follows_a_late_run_as_a_whole_is_in_turn():
+    begun = at(("b", 1, 0), ("b", 2, 1), ("a", 2, 2), ("a", 1, 3), ("a", 3, 4), ("b", 3, 5))
+    assert late(begun, BLOCK) == [("a", 1)]
+
+
+def test_late_agrees_with_its_definition_on_random_orders():
+    """Against the plain double loop, for the part that no block is parted by: every other arm, every later block."""
+    random = Random(1)
+    for _ in range(200):
+        runs = [(arm, number) for arm in "abc" for number in (1, 2, 3)]
+        random.shuffle(runs)
+        begun = at(*((arm, number, minute) for minute, (arm, number) in enumerate(runs)))
+        plain = {
+            run
+            for run, when in begun.items()
+            if any(o[0] != run[0] and BLOCK[o] > BLOCK[run] and began < when for o, began in begun.items())
+        }
+        assert plain <= set(late(begun, BLOCK))
+
+
+def test_a_rerun_days_later_is_parted_from_its_block():
+    begun = at(("b", 1, 0), ("c", 1, 5), ("a", 1, 600))
+    ended = {run: when + timedelta(minutes=4) for run, when in begun.items()}
+    assert parted(begun, ended, BLOCK) == [("a", 1)]
+    slow = {run: when + timedelta(minutes=300) for run, when in begun.items()}
+    assert parted(begun, slow, BLOCK) == []

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from adrbench.decide import objective
 from adrbench.decide.__main__ import gather, judge
+from adrbench.decide.gates import together
 from adrbench.decide.intervals import Comparison, Interval
 from adrbench.decide.spec import parse_spec
 from adrbench.job import JobError
@@ -39,7 +40,8 @@ def fill(world, rounds, pairs=240, arms=("auto", "fp8-e4m3"), requests=50, **fp8
     for r in range(1, rounds + 1):
         world.server(arms[0], r, requests=requests)
         for arm in arms[1:]:
-            world.server(arm, r, **{"pool": 93_184, "resolved": FP8, "requests": requests} | fp8)
+            resolved = FP8 if arm.startswith("fp8") else {"attention_backend": arm.upper()}
+            world.server(arm, r, **{"pool": 93_184, "resolved": resolved, "requests": requests} | fp8)
     world.server(arms[0], rounds + 1, requests=requests)
     for arm in arms:
         world.accuracy(arm, even_scores(pairs))
@@ -382,7 +384,11 @@ def test_one_start_closes_p99_at_505_requests(world, requests, closed):
     for r in (1, 2):
         world.server("auto", r, requests=requests)
     world.server("fp8-e4m3", 1, requests=requests)
-    assert (gate(verdict(world), "FP8 e4m3 per-tensor", "G01-TTFT", "short").high is not None) is closed
+    found = gate(verdict(world), "FP8 e4m3 per-tensor", "G01-TTFT", "short")
+    assert (found.high is not None) is closed
+    assert found.requests_needed == (None if closed else 505)
+    if not closed:
+        assert "505 prompts in one start (now 504)" in found.needs.en
 
 
 @pytest.mark.parametrize(
@@ -406,3 +412,80 @@ def test_a_better_option_needs_gain_noise_and_family_at_once(low, noise, p_value
 def test_an_option_is_out_when_its_whole_interval_is_below_the_minimum_gain(high, expected):
     gain = Comparison(Interval(0.0, -0.1, math.log1p(high)), "blocks", 0.02, 8, 5)
     assert objective.gain_verdict(gain, 0.01, 1.0, 0.05, "estimate", 0.95) == expected
+
+
+def hundred_gates(p_missed, p_met=1.0, verdict="failed"):
+    """Gates as their own intervals decide them."""
+    from adrbench.config.models import Text
+    from adrbench.decide.verdict import GateResult
+
+    either = Text(en="", zh="")
+    return [
+        GateResult(
+            id="G", title=either, tier=None, metric="ttft_ms", percentile=99, value=2.0, low=1.6, high=2.5, limit=1.5,
+            verdict=verdict if number == 0 else "passed", basis=either, p_missed=p_missed if number == 0 else 1.0,
+            p_met=p_met, evidence=[],
+        )
+        for number in range(100)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("p_missed", "settled", "expected"),
+    [(0.0001, 0, "failed"), (0.0003, 0, "undecided"), (0.00024, 0, "failed"), (0.00024, 10, "undecided")],
+)
+def test_one_failure_of_many_gates_must_survive_holm(p_missed, settled, expected):
+    """100 gates at 2.5 % each would fail one of equal arms in nine of ten experiments."""
+    found = together({"option": hundred_gates(p_missed)}, 0.05, settled)["option"]
+    assert found[0].verdict == expected
+    assert found[0].p_missed == pytest.approx(min(1.0, p_missed * (100 + settled)))
+    assert (found[0].needs is None) == (expected == "failed")
+    if found[0].needs:
+        assert "Holm" in found[0].needs.en
+        assert "Holm" in found[0].needs.zh
+    assert all(gate.verdict == "passed" for gate in found[1:])
+
+
+def test_gates_of_equal_arms_rarely_fail_together():
+    """20 options x 6 gates whose true ratio is the limit itself: some would fail by itself in most experiments."""
+    rng = np.random.default_rng(3)
+    plain = corrected = 0
+    for _ in range(200):
+        p = rng.uniform(size=120)
+        plain += (p <= 0.025).any()
+        gates = {str(k): hundred_gates(1.0)[:6] for k in range(20)}
+        gates = {
+            name: [
+                gate.model_copy(
+                    update={
+                        "p_missed": float(p[6 * int(name) + i]),
+                        "verdict": "failed" if p[6 * int(name) + i] <= 0.025 else "undecided",
+                    }
+                )
+                for i, gate in enumerate(own)
+            ]
+            for name, own in gates.items()
+        }
+        corrected += any(g.verdict == "failed" for own in together(gates, 0.05, 0).values() for g in own)
+    assert plain > 150
+    assert corrected <= 14  # 2.5 % of 200 is 5; more than 14 is seen once in a thousand such tests
+
+
+def test_an_option_wins_only_beyond_the_error_of_all_options(world):
+    """Each of its gates passes by itself; the p value of the option counts how many were tried."""
+    document = verdict(fill(world, rounds=5))
+    found = option(document, "FP8 e4m3 per-tensor")
+    greatest = max(2 * gate.p_met for gate in found.gates if gate.p_met is not None)
+    assert found.p_value == pytest.approx(min(1.0, greatest))
+    assert found.eligible
+
+
+def test_p_values_of_gates_agree_with_their_intervals(world):
+    fill(world, rounds=4, ttft_ms=640.0, noise=0.06)
+    for result in verdict(world).options[1].gates or verdict(world).options[2].gates:
+        if result.metric == "completion":
+            assert result.p_met is None
+        elif result.verdict == "passed":
+            assert result.p_met <= 0.025
+        elif result.verdict == "undecided" and result.value is not None:
+            assert result.p_met > 0.025

@@ -13,8 +13,8 @@ def test_the_whole_error_is_spent_at_the_end_and_none_is_lost():
 
 
 def test_known_value_at_half_of_the_plan():
-    # Lan and DeMets: 0.0056 (two-sided) at t = 0.5 for 5 %.
-    assert spent(0.5, 0.05) == pytest.approx(0.00557, abs=1e-4)
+    # Kim and DeMets, exponent 2: a quarter of the error at half of the rounds.
+    assert spent(0.5, 0.05) == pytest.approx(0.0125)
 
 
 def test_early_looks_are_strict_and_one_look_is_plain():
