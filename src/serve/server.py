@@ -23,7 +23,7 @@ from adrbench.job import JobError, say
 from adrbench.serve.memory import used_bytes, wait_free
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.process import Guarded, job_environment, run_guarded
-from adrbench.serve.resolved import check_resolved, read_resolved
+from adrbench.serve.resolved import check_quantised, check_resolved, read_kv_simulation, read_resolved
 from adrbench.serve.spec import ServerSpec
 
 SERVED_NAME = "model"
@@ -163,12 +163,13 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
 
     Raises:
         JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, or
-            ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects.
+            ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects, or
+            ``plugin-inactive`` and ``nothing-quantised`` when a KV scheme was not simulated.
     """
     spec = spec if isinstance(spec, ServerSpec) else ServerSpec.model_validate(spec)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in ("server.log", "plugin.jsonl"):
+    for stale in ("server.log", "plugin.jsonl", "kv_simulation.json"):
         (folder / stale).unlink(missing_ok=True)
     if not (Path(spec.model) / "config.json").is_file():
         raise JobError(
@@ -182,6 +183,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     (folder / "server.json").write_text(json.dumps({"argv": argv, "env": declared, "plugin": spec.plugin}, indent=1))
     say(f"starting vllm serve on port {port}; log {folder / 'server.log'}")
     began, memory_before = time.monotonic(), used_bytes(spec.device_kind)
+    resolved: dict[str, Any] = {}
     process = Guarded(argv, folder / "server.log", environment, spec.stop_grace_s)
     try:
         url = f"http://127.0.0.1:{port}"
@@ -190,7 +192,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         start_s = time.monotonic() - began
         metrics = str(_request(url + "/metrics", api_key, None, 30))
         version = _request(url + "/version", api_key, None, 30).get("version")
-        resolved = read_resolved(folder, metrics, version)
+        resolved |= read_resolved(folder, metrics, version)
         check_resolved(spec, resolved)
         say(f"ready after {start_s:.0f} s: {', '.join(f'{k}={v}' for k, v in resolved.items() if k in _SHOWN)}")
         yield Server(url, api_key, SERVED_NAME, folder, resolved, start_s, process)
@@ -205,7 +207,11 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     finally:
         process.stop()
         say("server stopped")
+        if "kv_simulation" in resolved:
+            # The counts of the whole load replace those of the first completion.
+            resolved["kv_simulation"] = read_kv_simulation(folder)
         wait_free(spec.device_kind, memory_before)
+    check_quantised(spec.expect.kv_simulation, resolved["kv_simulation"])
 
 
 _SHOWN = ("vllm_version", "attention_backend", "kv_cache_dtype", "block_size", "kv_pool_tokens")
