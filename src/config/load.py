@@ -15,6 +15,7 @@ from adrbench.config.decision import Decision
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
 from adrbench.device import rules
+from adrbench.kernels.formats import scheme as named_scheme
 from adrbench.kernels.formats import schemes
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
@@ -202,11 +203,43 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
             )
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
         problems.append(f"{where}.plugin.priority: L2 needs the backends to try first")
+    problems += [f"{where}.{problem}" for problem in _kv_simulation_problems(platform, arm)]
     if arm.expect_failure is not None:
         try:
             re.compile(arm.expect_failure)
         except re.error as error:
             problems.append(f"{where}.expect_failure: {arm.expect_failure!r} is not a regular expression ({error})")
+    return problems
+
+
+def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
+    """What keeps a declared KV scheme from being simulated."""
+    wanted = arm.kv_simulation
+    if wanted is None:
+        return []
+    try:
+        scheme = named_scheme(wanted.scheme)
+    except KeyError:
+        near = difflib.get_close_matches(wanted.scheme, schemes(), 1)
+        hint = f"did you mean `{near[0]}`? " if near else ""
+        return [f"kv_simulation.scheme: {wanted.scheme!r} is unknown; {hint}known are {', '.join(schemes())}"]
+    try:
+        scheme = scheme.with_parameters(wanted.parameters)
+    except ValueError as error:
+        return [f"kv_simulation.parameters: {error}"]
+    problems = []
+    if arm.kv_cache_dtype != "auto":
+        problems.append(
+            f"kv_cache_dtype: {arm.kv_cache_dtype!r} with `kv_simulation` would quantise twice; leave it `auto`"
+        )
+    if scheme.needs_calibration and wanted.scales is None:
+        problems.append(f"kv_simulation.scales: {wanted.scheme} has static scales; name the calibration evidence")
+    flags = {s.path[0] for s in policies.settings(platform.serve.args + policies.arm_flags(arm))}
+    if scheme.depends_on_length and "no-enable-prefix-caching" not in flags:
+        problems.append(
+            f"kv_simulation.scheme: {wanted.scheme} keeps the newest tokens in 16 bit, so a cached prefix would be "
+            "recent for one request and old for another; add --no-enable-prefix-caching to `serve.args` or the arm"
+        )
     return problems
 
 

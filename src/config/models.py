@@ -87,6 +87,22 @@ class Plugin(Section):
     )
 
 
+class KvSimulation(Section):
+    """A KV-cache scheme that our plugin simulates in the engine: K and V are read after quantise-dequantise.
+
+    The cache keeps its 16-bit size, so memory comes from the scheme's layout; docs/kv_schemes.md says
+    what else a simulation does not show.
+    """
+
+    scheme: str = Field(description="name of a scheme in `src/kernels/formats/`")
+    parameters: dict[str, int | float | bool] = Field(
+        {}, description="fields of the scheme's planes to change, such as `group: 64`; `key.group` changes one plane"
+    )
+    scales: str | None = Field(
+        None, description="calibration evidence with this scheme's static scales, relative to the working folder"
+    )
+
+
 class Arm(Section):
     """One serving configuration under test."""
 
@@ -99,6 +115,9 @@ class Arm(Section):
     args: list[str] = Field([], description="further arguments of `vllm serve`")
     env: dict[str, str] = Field({}, description="environment variables of the server")
     plugin: Plugin | None = None
+    kv_simulation: KvSimulation | None = Field(
+        None, description="KV-cache scheme that the plugin simulates (`kv_cache_dtype` stays `auto`)"
+    )
     expect: Expect = Field(Expect(), description="what vLLM must have resolved, or the job fails")
     expect_failure: str | None = Field(
         None,

@@ -73,6 +73,7 @@ def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, 
         "hybrid_block_size": int(hybrid.group(1)) if hybrid else None,
         "ignored_backend_flag": bool(re.search(r"Cannot use \S+ backend on CPU", log)),
         "plugin": reports,
+        "kv_simulation": read_kv_simulation(folder),
     }
 
 
@@ -83,13 +84,39 @@ def read_plugin_report(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
+def read_kv_simulation(folder: Path) -> dict[str, Any] | None:
+    """What the simulated KV scheme did so far in the engine process (serve/simulation); None without one.
+
+    ``scheme``, ``parameters``, ``scales``, ``tokens_quantised``, ``backend`` (class wrapped), ``engine``, ``pid``.
+    """
+    path = folder / "kv_simulation.json"
+    return dict(json.loads(path.read_text())) if path.is_file() else None
+
+
+def check_kv_simulation(scheme: str | None, found: dict[str, Any] | None) -> None:
+    """Compare what the engine simulated with the scheme that the arm expects.
+
+    Raises:
+        JobError: ``plugin-inactive`` when the engine process simulated nothing or another scheme.
+    """
+    if scheme is None:
+        return
+    active = found is not None and found["engine"] and found["scheme"] == scheme and found["tokens_quantised"] > 0
+    if not active:
+        raise JobError(
+            "plugin-inactive",
+            f"kv_simulation.scheme: {scheme} was not simulated in the engine process (its report: {found}); is "
+            "pythonpath/ on the interpreter's PYTHONPATH and vllm's plugin loading not restricted by VLLM_PLUGINS?",
+        )
+
+
 def check_resolved(spec: ServerSpec, resolved: dict[str, Any]) -> None:
     """Compare resolved settings with what the arm expects.
 
     Raises:
         JobError: ``resolved-differs``, naming the setting, what was expected and what vLLM runs.
     """
-    expected = spec.expect.model_dump(exclude={"plugin", "vllm_version"})
+    expected = spec.expect.model_dump(exclude={"plugin", "kv_simulation", "vllm_version"})
     for key, wanted in expected.items():
         if wanted is not None and str(resolved.get(key)) != str(wanted):
             raise JobError(
@@ -112,3 +139,4 @@ def check_resolved(spec: ServerSpec, resolved: dict[str, Any]) -> None:
             f"the plugin's {mechanism} was not active in the engine process (reports: {resolved['plugin']}); is "
             "pythonpath/ on the interpreter's PYTHONPATH and vllm's plugin loading not restricted by VLLM_PLUGINS?",
         )
+    check_kv_simulation(spec.expect.kv_simulation, resolved["kv_simulation"])

@@ -23,7 +23,7 @@ from adrbench.job import JobError, say
 from adrbench.serve.memory import used_bytes, wait_free
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.process import Guarded, job_environment, run_guarded
-from adrbench.serve.resolved import check_resolved, read_resolved
+from adrbench.serve.resolved import check_resolved, read_kv_simulation, read_resolved
 from adrbench.serve.spec import ServerSpec
 
 SERVED_NAME = "model"
@@ -168,7 +168,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     spec = spec if isinstance(spec, ServerSpec) else ServerSpec.model_validate(spec)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in ("server.log", "plugin.jsonl"):
+    for stale in ("server.log", "plugin.jsonl", "kv_simulation.json"):
         (folder / stale).unlink(missing_ok=True)
     if not (Path(spec.model) / "config.json").is_file():
         raise JobError(
@@ -194,6 +194,8 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         check_resolved(spec, resolved)
         say(f"ready after {start_s:.0f} s: {', '.join(f'{k}={v}' for k, v in resolved.items() if k in _SHOWN)}")
         yield Server(url, api_key, SERVED_NAME, folder, resolved, start_s, process)
+        # The load has ended: the counts of the whole run replace those of the first completion.
+        resolved["kv_simulation"] = read_kv_simulation(folder)
         if process.poll() is not None:
             raise JobError("server-died", f"the server ended by itself; {process.log} ends:\n{process.tail()}")
     except JobError as error:

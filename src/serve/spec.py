@@ -20,6 +20,9 @@ class Expect(BaseModel):
     plugin: str | None = Field(
         None, description="mechanism that our plugin must report as active in the engine process"
     )
+    kv_simulation: str | None = Field(
+        None, description="KV-cache scheme that our plugin must report as simulated in the engine process"
+    )
 
 
 class ServerSpec(BaseModel):

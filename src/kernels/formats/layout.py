@@ -6,7 +6,8 @@ One page holds ``page_size`` tokens of every KV head of one layer and is one con
     | keys | values | key scales | value scales |      each plane 16-byte aligned
 
 * keys ``[head, token, row]``: a token's row of one head is contiguous, rows of one head follow each
-  other, so a tile of a head is one contiguous read.
+  other, so a tile of a head is one contiguous read. Rows whose codes do not fill 16 bytes are padded
+  (2 and 3 bit formats at some head dimensions).
 * values of at most 8 bits ``[head, token / 32, row, 32]``: transposed in blocks of 32 tokens. The
   second matrix product of attention sums over tokens, and the matrix units want the summed index
   contiguous in 8-bit operands. A block row is one 32-byte memory sector: with blocks of 16 tokens,
@@ -14,7 +15,7 @@ One page holds ``page_size`` tokens of every KV head of one layer and is one con
   ends in half a block, that block is 16 tokens wide. 16-bit values keep the key layout.
 * scales of per-token schemes ``[head, token]`` fp32, in planes of their own: a scale stored inside
   its row (as vLLM does) breaks the rows' 16-byte alignment, and the compiler falls back to
-  byte loads.
+  byte loads. The plane also holds what else a scheme stores beside its codes: zero points, outliers.
 * scales of grouped schemes ``[head, group, token]``, one 32-bit word each: fp16 scale in the low half, fp16
   offset in the high one, ``value = code * scale + offset`` with codes -8..7. Four bytes are the least that
   is copied to shared memory asynchronously.
@@ -22,6 +23,7 @@ One page holds ``page_size`` tokens of every KV head of one layer and is one con
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -41,7 +43,7 @@ ALIGNMENT_BYTES = 16
 
 
 def _aligned(size: float) -> int:
-    return -(-int(size) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return -(-math.ceil(size) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class PageLayout:
     """The layout of one page.
 
     Raises:
-        ValueError: page size not a multiple of 16, or rows that cannot be 16-byte aligned.
+        ValueError: page size not a multiple of 16, or a head dimension that the scheme cannot store.
     """
 
     scheme: Scheme
@@ -60,9 +62,7 @@ class PageLayout:
     def __post_init__(self) -> None:
         if self.page_size < PAGE_MULTIPLE or self.page_size % PAGE_MULTIPLE:
             raise ValueError(f"page size {self.page_size}: use a multiple of {PAGE_MULTIPLE} tokens")
-        for plane in (self.scheme.key, self.scheme.value):
-            if plane.code_bytes(self.head_dim) % ALIGNMENT_BYTES:
-                raise ValueError(f"head_dim {self.head_dim}: rows of {plane.values.name} are not 16-byte aligned")
+        self.scheme.check_head_dim(self.head_dim)
 
     @property
     def values_transposed(self) -> bool:
@@ -83,27 +83,31 @@ class PageLayout:
         width = (self.page_size - start).clamp(max=BLOCK_TOKENS)
         return (start * len(row) + token - start)[:, None] + row * width[:, None]
 
-    def _codes_bytes(self, plane: Plane) -> int:
-        return self.kv_heads * self.page_size * plane.code_bytes(self.head_dim)
+    @property
+    def key_row_bytes(self) -> int:
+        """Bytes from one key row to the next."""
+        return _aligned(self.scheme.key.code_bytes(self.head_dim))
 
-    def _scales_bytes(self, plane: Plane) -> int:
-        return _aligned(self.kv_heads * self.page_size * plane.scale_bytes_per_row(self.head_dim))
+    def _side_bytes(self, plane: Plane) -> int:
+        """Bytes beside the codes of one plane: scales, zero points, outliers."""
+        row = plane.row_bytes(self.head_dim, self.kv_heads) - plane.code_bytes(self.head_dim)
+        return _aligned(round(self.kv_heads * self.page_size * row, 6))
 
     @property
     def value_offset(self) -> int:
-        return self._codes_bytes(self.scheme.key)
+        return self.kv_heads * self.page_size * self.key_row_bytes
 
     @property
     def key_scale_offset(self) -> int:
-        return self.value_offset + self._codes_bytes(self.scheme.value)
+        return self.value_offset + self.kv_heads * self.page_size * self.scheme.value.code_bytes(self.head_dim)
 
     @property
     def value_scale_offset(self) -> int:
-        return self.key_scale_offset + self._scales_bytes(self.scheme.key)
+        return self.key_scale_offset + self._side_bytes(self.scheme.key)
 
     @property
     def page_bytes(self) -> int:
-        return self.value_scale_offset + self._scales_bytes(self.scheme.value)
+        return self.value_scale_offset + self._side_bytes(self.scheme.value)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class PagedCache:
             groups = self.layout.head_dim // plane.group
             size = self.layout.kv_heads * groups * self.layout.page_size * 2 * plane.scale_bytes
             return self._plane(offset, size, torch.int32, (self.layout.kv_heads, groups, self.layout.page_size))
-        if plane.scope != "token_head":
+        if plane.scope != "token_head" or plane.zero:
             return None
         size = self.layout.kv_heads * self.layout.page_size * plane.scale_bytes
         return self._plane(offset, size, torch.float32, (self.layout.kv_heads, self.layout.page_size))

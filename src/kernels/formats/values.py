@@ -55,21 +55,23 @@ class ValueFormat:
         values = {code: decode(self.name, code) for code in range(1 << self.bits)}
         return {code: value for code, value in values.items() if math.isfinite(value)}
 
-    def encode(self, x: torch.Tensor) -> torch.Tensor:
-        """Round to the nearest code (ties to even), saturating at ``maximum``; NaN stays NaN in floats.
+    def encode(self, x: torch.Tensor, limit: float | None = None) -> torch.Tensor:
+        """Round to the nearest code (ties to even), saturating at ``maximum``; NaN stays NaN in floats, 0 in integers.
 
         Args:
             x: any shape, float.
+            limit: saturate here instead (beyond ``maximum`` the cast decides: NaN in the fn formats).
 
         Returns:
             Codes in ``torch_dtype``, same shape; 4-bit codes are not packed yet (int8 in -7..7).
         """
         import torch
 
-        x = x.float().clamp(-self.maximum, self.maximum)
+        bound = self.maximum if limit is None else limit
+        x = x.float().clamp(-bound, bound)
         if self.is_float:
             return x.to(self.torch_dtype)
-        return x.round().to(torch.int8)
+        return x.round().nan_to_num(0.0).to(torch.int8)
 
 
 def _float8(code: int, exponent_bits: int, bias: int, flavour: str) -> float:
@@ -101,6 +103,9 @@ def decode(name: str, code: int) -> float:
         return float(code - 256 if code >= 128 else code)
     if name == "int4":
         return float(code - 16 if code >= 8 else code)
+    if name in ("int3", "int2"):
+        bits = int(name[3:])
+        return float(code - (1 << bits) if code >= 1 << (bits - 1) else code)
     if name == "fp8_e4m3fn":
         return _float8(code, 4, 7, "fn")
     if name == "fp8_e4m3fnuz":
@@ -121,5 +126,7 @@ VALUES: dict[str, ValueFormat] = {
         ValueFormat("fp8_e5m2", 8, 57344.0, 2.0**-14, "float8_e5m2", "fp8e5"),
         ValueFormat("int8", 8, 127.0, 1.0, "int8", "i8"),
         ValueFormat("int4", 4, 7.0, 1.0, "uint8", "u8"),
+        ValueFormat("int3", 3, 3.0, 1.0, "uint8", "u8"),
+        ValueFormat("int2", 2, 1.0, 1.0, "uint8", "u8"),
     )
 }

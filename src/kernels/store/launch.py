@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
-from adrbench.kernels.formats.scheme import SCALE_FLOOR, Scheme
+from adrbench.kernels.formats.scheme import SCALE_FLOOR, Plane, Scheme
 from adrbench.kernels.store.grouped import GROUP_FLOOR
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
 
@@ -24,13 +24,14 @@ def scope_of(scheme: Scheme) -> str:
     """What the kernels call the scheme's scale granularity: ``none``, ``static``, ``token`` or ``group``.
 
     Raises:
-        NotImplementedError: keys and values differ, or no kernel knows the granularity.
+        NotImplementedError: keys and values differ, no kernel knows the granularity, or the scheme is windowed.
     """
     key, value = scheme.key, scheme.value
-    if key == value and key.scope == "row_group" and (key.group, key.values.bits, key.scale_bytes) == (32, 4, 2):
+    plain = type(key) is Plane and not (key.depends_on_length or key.sink or key.limit)
+    if plain and key == value and key.scope == "row_group" and (key.group, key.values.bits, key.scale_bytes) == (32, 4, 2):
         return "group"
     names = {"none": "none", "tensor": "static", "head": "static", "token_head": "token"}
-    if key != value or key.zero or key.scope not in names:
+    if key != value or not plain or key.zero or key.scope not in names:
         raise NotImplementedError(f"{scheme.name}: no kernel for this scheme")
     return names[key.scope]
 
@@ -74,7 +75,13 @@ def codes_pointer(codes: torch.Tensor) -> torch.Tensor:
 
 
 def constants(layout: PageLayout) -> dict[str, Any]:
-    """Compile-time arguments that all kernels of a layout share."""
+    """Compile-time arguments that all kernels of a layout share.
+
+    Raises:
+        NotImplementedError: padded key rows, which no kernel reads.
+    """
+    if layout.key_row_bytes != layout.scheme.key.code_bytes(layout.head_dim):
+        raise NotImplementedError(f"head_dim {layout.head_dim}: no kernel for padded rows of {layout.scheme.name}")
     return {
         "D": layout.head_dim,
         "PAGE": layout.page_size,

@@ -1,0 +1,69 @@
+"""INT4 after a Hadamard rotation of each row (QuaRot, Ashkboos et al. 2024, arXiv 2404.00456; vLLM's own INT4).
+
+An orthogonal rotation spreads an outlier channel over all dimensions of its head, so that one scale
+per token and KV head fits all of them. Queries are rotated alike in a real implementation, which
+leaves products as they are; simulated, a row is rotated back on reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adrbench.kernels.formats.plane import Plane
+from adrbench.kernels.formats.scheme import Scheme
+from adrbench.kernels.formats.values import VALUES
+
+if TYPE_CHECKING:
+    import torch
+    from adrbench.kernels.formats.plane import Static
+
+
+def hadamard(dim: int) -> torch.Tensor:
+    """Sylvester's Hadamard matrix over sqrt(dim), ``[dim, dim]`` fp32: orthogonal and its own inverse.
+
+    Raises:
+        ValueError: ``dim`` is no power of two.
+    """
+    import torch
+
+    if dim < 1 or dim & (dim - 1):
+        raise ValueError(f"no Hadamard matrix of {dim} rows is built here: use a power of two")
+    matrix = torch.ones(1, 1)
+    while matrix.shape[0] < dim:
+        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
+    return matrix / dim**0.5
+
+
+@dataclass(frozen=True)
+class RotatedPlane(Plane):
+    """A plane whose rows are rotated before they are quantised.
+
+    A head dimension that is no power of two is rotated in blocks of its largest power-of-two divisor
+    (96 in blocks of 32).
+    """
+
+    def rotate(self, x: torch.Tensor) -> torch.Tensor:
+        dim = x.shape[-1]
+        block = dim & -dim
+        return (x.float().unflatten(-1, (-1, block)) @ hadamard(block).to(x.device)).flatten(-2)
+
+    def read_back(self, x: torch.Tensor, static: Static | None = None) -> torch.Tensor:
+        return self.rotate(super().read_back(self.rotate(x), static))
+
+
+_INT4 = RotatedPlane(VALUES["int4"], "token_head")
+_ZERO = RotatedPlane(VALUES["int4"], "token_head", zero=True, scale_bytes=2)
+
+SCHEMES = (
+    Scheme(
+        "int4_hadamard", _INT4, _INT4, "INT4 per token and KV head after a Hadamard rotation", source="arXiv 2404.00456"
+    ),
+    Scheme(
+        "int4_hadamard_zero",
+        _ZERO,
+        _ZERO,
+        "asymmetric INT4 per token and KV head after a Hadamard rotation",
+        source="arXiv 2404.00456",
+    ),
+)

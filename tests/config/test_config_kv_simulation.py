@@ -1,0 +1,80 @@
+"""Arms with a simulated KV scheme: what is refused before anything runs, and what reaches the server's job."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+from adrbench.config import ConfigError, jobs, load
+from adrbench.paths import ROOT
+
+MAIN = {"platform": "cpu", "adrs": ["adr0011"]}
+PLATFORM = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Load the CPU platform with one more arm."""
+
+    def loaded(arm: dict, serve_args: list[str] | None = None):
+        platform = copy.deepcopy(PLATFORM)
+        platform["arms"] = [*platform["arms"][:1], {"name": "simulated", **arm}]
+        if serve_args is not None:
+            platform["serve"]["args"] = serve_args
+        for name in ("policies.yaml", "decisions/adr0011.yaml"):
+            target = tmp_path / "config" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text((ROOT / "config" / name).read_text())
+        target = tmp_path / "config/platforms/cpu.yaml"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(yaml.safe_dump(platform, allow_unicode=True))
+        return load(MAIN, root=tmp_path)
+
+    return loaded
+
+
+CACHING = ["--dtype", "bfloat16", "--max-model-len", "4096"]
+REFUSED = {
+    "unknown-scheme": ({"scheme": "kivi5"}, ["kv_simulation.scheme", "'kivi5'", "did you mean `kivi4`"]),
+    "unknown-parameter": ({"scheme": "kivi4", "parameters": {"grup": 64}}, ["'grup' is unknown", "group"]),
+    "parameter-of-another-type": ({"scheme": "kivi4", "parameters": {"group": 1.5}}, ["group", "whole number"]),
+    "parameters-that-do-not-fit": (
+        {"scheme": "kivi4", "parameters": {"key.step": 33}},
+        ["33", "multiple of the group"],
+    ),
+    "static-without-scales": ({"scheme": "int8_per_head"}, ["kv_simulation.scales", "calibration evidence"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusal_names_arm_key_and_remedy(run, case):
+    simulation, parts = REFUSED[case]
+    with pytest.raises(ConfigError) as error:
+        run({"kv_simulation": simulation})
+    for part in ("config/platforms/cpu.yaml: arms[simulated]", *parts):
+        assert part in str(error.value)
+
+
+def test_a_second_quantisation_by_vllm_is_refused(run):
+    with pytest.raises(ConfigError, match="fp8_e4m3' with `kv_simulation` would quantise twice"):
+        run({"kv_simulation": {"scheme": "kivi4"}, "kv_cache_dtype": "fp8_e4m3"})
+
+
+@pytest.mark.parametrize(("scheme", "refused"), [("kivi4", True), ("first256_int4", False), ("int4_g32", False)])
+def test_prefix_caching_is_refused_where_a_cached_block_would_be_read_in_two_ways(run, scheme, refused):
+    if not refused:
+        assert run({"kv_simulation": {"scheme": scheme}}, CACHING)
+        return
+    with pytest.raises(ConfigError, match="--no-enable-prefix-caching"):
+        run({"kv_simulation": {"scheme": scheme}}, CACHING)
+
+
+def test_the_settings_reach_the_plugin_and_the_expectation(run):
+    loaded = run({"kv_simulation": {"scheme": "kivi4", "parameters": {"group": 64}}})
+    server = jobs.server(loaded, loaded.platform.arm("simulated"), "models/cpu", "python")
+    assert server["plugin"]["kv_simulation"].items() >= {"scheme": "kivi4", "parameters": {"group": 64}}.items()
+    assert server["expect"]["kv_simulation"] == "kivi4"
+    baseline = jobs.server(loaded, loaded.platform.arm("auto"), "models/cpu", "python")
+    assert baseline["plugin"] == {}
+    assert "kv_simulation" not in baseline["expect"]
