@@ -12,6 +12,9 @@ L2  ``{"priority": ["ROCM_AITER_FA", ...]}``: these backends are tried first by
 L3  ``{"backend": "CPU_ATTN" | "CUSTOM" | ..., "base": enum member to subclass}``: ``register_backend``
     with a subclass of ours (vllm/v1/attention/backends/registry.py). With ``"scheme": name`` it is the
     backend of ``adrbench.kernels.backend``, whose pages hold that scheme.
+KV  ``{"kv_simulation": {"scheme": NAME, "parameters": {...}, "scales": FILE}}``: the KV-cache scheme is simulated
+    in whatever backend is chosen (serve/simulation); ``{"kv_record": {"file": FILE, "tokens": N}}`` records keys
+    and values. Both go beside a mechanism or alone.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import os
 from typing import Any
 
 VARIABLE = "ADRBENCH_PLUGIN"
+SIMULATION = {"kv_simulation", "kv_record"}
 
 
 def settings() -> dict[str, Any]:
@@ -50,6 +54,10 @@ def register() -> None:
     wanted = settings()
     if not wanted:
         return
+    if SIMULATION.intersection(wanted):
+        from adrbench.serve.simulation.attach import activate
+
+        activate(wanted, os.path.dirname(wanted["report"]) if "report" in wanted else None)
     _observe()
     mechanism = wanted.get("mechanism")
     if mechanism is None:
@@ -78,10 +86,21 @@ def _observe() -> None:
             seen.add(path)
             names = [backend.name for backend in AttentionBackendEnum if _path(backend) == path]
             report(chosen=names[0] if names else None, path=path)
+            if SIMULATION.intersection(settings()):
+                _simulate(path)
         return path
 
     chosen._adrbench = True  # type: ignore[attr-defined]
     platform.get_attn_backend_cls = staticmethod(chosen)  # the original is bound to the class already
+
+
+def _simulate(path: str) -> None:
+    """Attach the simulated KV scheme to the backend class that was chosen."""
+    from adrbench.serve.simulation.attach import attach
+    from vllm.utils.import_utils import resolve_obj_by_qualname
+
+    attach(resolve_obj_by_qualname(path))
+    report(simulates=settings().get("kv_simulation", {}).get("scheme"), path=path)
 
 
 def _path(backend: Any) -> str | None:

@@ -27,7 +27,7 @@ def truncate(cache, key, value, slots, **scales):
         return good_store(cache, key, value, slots, **scales)
     encode = type(plane.values).encode
     try:
-        type(plane.values).encode = lambda self, x: x.clamp(-127, 127).trunc().to(torch.int8)
+        type(plane.values).encode = lambda self, x, limit=None: x.clamp(-127, 127).trunc().to(torch.int8)
         from adrbench.kernels.store import reference
 
         reference.store(cache, key, value, slots, **scales)

@@ -129,15 +129,16 @@ assert VALUES["int8"].encode(torch.tensor([2.5, 3.5, -2.5, 0.6, -200.])).tolist(
 torch.manual_seed(3)
 x = torch.randn(101, 2, 64)
 for name, low, high in (("int8_per_token_head", .004, .008), ("fp8_per_token_head", .02, .03),
-                        ("int4_per_token_head", .08, .14), ("int4_g32", .05, .09), ("kivi4", 0, .01)):
+                        ("int4_per_token_head", .08, .14), ("int4_g32", .05, .09), ("kivi4", 0, 0.0001)):
     plane = scheme(name).key
     error = (plane.round_trip(x) - x).norm() / x.norm()
-    assert low < error < high, (name, error)
+    assert low <= error < high, (name, error)
 kivi = scheme("kivi4").key
 long = torch.randn(300, 2, 64)
 back = kivi.round_trip(long)
-# 300 tokens: 172 are older than the window, 160 of them fill groups of 32, the rest stay in 16 bit.
-assert (back[160:] - long[160:]).abs().max() < 0.02 < (back[:160] - long[:160]).abs().max()
+# 300 tokens: keys leave the window 128 at a time, so that 256 are quantised and 44 are as they were.
+assert torch.equal(back[256:], long[256:])
+assert (back[:256] - long[:256]).flatten(1).abs().amax(1).min() > 0.02
 print("ok")
 """
     assert serve("-c", script).stdout.strip() == "ok"

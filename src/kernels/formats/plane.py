@@ -116,6 +116,11 @@ class Plane:
         return self.values.maximum if self.limit is None else self.limit
 
     @property
+    def heads_are_independent(self) -> bool:
+        """Whether the heads of one token could as well be rows of any other cache: no scale spans them."""
+        return self.scope in ("none", "tensor", "head", "token_head", "row_group")
+
+    @property
     def window_step(self) -> int:
         """Tokens that leave the 16-bit window together."""
         return self.step or (self.group if self.scope == "channel" else 1)
@@ -253,8 +258,23 @@ class Plane:
         return {name: torch.tensor(value, dtype=torch.float32, device=device) for name, value in values.items()}
 
     def read_back(self, x: torch.Tensor, static: Static | None = None) -> torch.Tensor:
-        """What a reader of the cache gets for rows that are all quantised: fp32, the shape of ``x``."""
-        return self.dequantise(self.quantise(x, (static or {}).get("scale")))
+        """What a reader of the cache gets for rows that are all quantised: fp32, the shape of ``x``.
+
+        Value for value that is ``dequantise(quantise(x))``; integer codes stay fp32 on the way.
+        """
+        scale = (static or {}).get("scale")
+        if self.scope == "none" or self.values.is_float:
+            return self.dequantise(self.quantise(x, scale))
+        view, _ = self._view(x.float())
+        zero = None
+        if scale is None or not self.is_static:
+            scale, zero = self.make_scale(x)
+        if zero is not None:
+            codes = ((view - zero) * (1.0 / scale)).round_().clamp_(0, 2 * self.maximum + 1)
+            return codes.mul_(scale).add_(zero).reshape(x.shape)
+        codes = (view * (1.0 / scale)).clamp_(-self.maximum, self.maximum).round_()
+        codes = codes.nan_to_num_(0.0) if self.is_static else codes
+        return codes.mul_(scale).reshape(x.shape)
 
     def round_trip(self, x: torch.Tensor, static: Static | None = None) -> torch.Tensor:
         """What a reader gets for a whole request ``[tokens, heads, dim]``: fp32, 16-bit windows as they are."""

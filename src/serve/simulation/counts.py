@@ -1,0 +1,70 @@
+"""What the simulation did, written where the job reads it back: proof from inside the engine process."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from multiprocessing import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+FLUSH_INTERVAL_S = 1.0
+SEEN, QUANTISED = 0, 1
+
+
+class Counts:
+    """Tokens that reached the cache and tokens that were quantised, counted on the device, in one layer.
+
+    A captured graph replays the addition without Python, so the counter is a tensor; it is read back
+    about once a second, by a hook that runs on the host before each step.
+    """
+
+    def __init__(self, path: str | None, facts: dict[str, Any]) -> None:
+        self.path = Path(path) if path else None
+        self.facts = facts
+        self.tokens: torch.Tensor | None = None
+        self._written: tuple[int, int] | None = None
+        self._next = 0.0
+        # A spawned process leaves by os._exit: atexit does not run there, multiprocessing's finalizers do.
+        util.Finalize(None, self.flush, exitpriority=10)
+
+    def start(self, device: torch.device) -> None:
+        """Make the counter, before any graph is captured."""
+        import torch
+
+        if self.tokens is None:
+            self.tokens = torch.zeros(2, dtype=torch.int64, device=device)
+
+    def step(self) -> None:
+        """Host hook of a step: write the report when it is due. Until a token was seen, every step looks."""
+        now = time.monotonic()
+        if now >= self._next or not (self._written or (0, 0))[SEEN]:
+            self._next = now + FLUSH_INTERVAL_S
+            self.flush()
+
+    def read(self) -> tuple[int, int]:
+        """(tokens seen, tokens quantised) so far."""
+        if self.tokens is None:
+            return 0, 0
+        seen, quantised = self.tokens.tolist()
+        return int(seen), int(quantised)
+
+    def flush(self) -> None:
+        """Write the report, atomically, when a count changed."""
+        if self.path is None or not self.facts.get("layers"):
+            return
+        seen, quantised = self.read()
+        if (seen, quantised) == self._written:
+            return
+        self._written = seen, quantised
+        name = multiprocessing.current_process().name
+        process = {"process": name, "engine": name != "MainProcess", "pid": os.getpid()}
+        document = self.facts | process | {"tokens_seen": seen, "tokens_quantised": quantised}
+        partial = self.path.with_suffix(f".{os.getpid()}.part")
+        partial.write_text(json.dumps(document, indent=1))
+        partial.replace(self.path)

@@ -1,0 +1,167 @@
+"""The simulated scheme in one engine process: its static values by layer, and what it makes of keys and values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from adrbench.kernels import formats
+from adrbench.kernels.formats.plane import Plane
+from adrbench.serve.simulation import windows
+from adrbench.serve.simulation.counts import QUANTISED, SEEN, Counts
+
+if TYPE_CHECKING:
+    from adrbench.kernels.formats.plane import Static
+
+REPORT = "kv_simulation.json"
+
+
+@dataclass
+class Layer:
+    """One attention layer: static values of its planes, and access to its cache once that exists."""
+
+    number: int
+    counted: bool
+    key: Static
+    value: Static
+    both: Static
+    cache: Any = None
+
+
+@dataclass
+class Simulation:
+    """A scheme at work. ``settings`` is ``kv_simulation`` of the plugin's settings.
+
+    Raises:
+        ValueError: an unknown scheme or parameter, or calibration evidence that does not fit.
+    """
+
+    settings: dict[str, Any]
+    folder: str | None = None
+    compiled: bool = False
+    layers: dict[str, Layer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        scheme = formats.scheme(self.settings["scheme"]).with_parameters(self.settings.get("parameters") or {})
+        self.scheme = scheme
+        self.windowed = any(plane.sink or plane.depends_on_length for plane in (scheme.key, scheme.value))
+        # One pass over keys and values together where no scale spans heads: half the launches.
+        self.together = scheme.key == scheme.value and scheme.key.heads_are_independent
+        self._calibrated, digest = _calibration(self.settings)
+        facts = {"scheme": scheme.name, "parameters": self.settings.get("parameters") or {}}
+        facts |= {"scales": self.settings.get("scales"), "scales_sha256": digest}
+        self.counts = Counts(str(Path(self.folder) / REPORT) if self.folder else None, facts)
+        self._step: tuple[Any, bool, dict[str, windows.Range]] | None = None
+
+    def layer(self, name: str, number: int, heads: int, dim: int, device: torch.device) -> Layer:
+        """A layer's state, made when it is first asked for.
+
+        Raises:
+            ValueError: the scheme cannot store this head dimension, or has no calibration of this layer.
+        """
+        if name in self.layers:
+            return self.layers[name]
+        self.scheme.check_head_dim(dim)
+        planes = {}
+        for which in ("key", "value"):
+            found = None if self._calibrated is None else self._calibrated.get(str(number), {}).get(which)
+            if self._calibrated is not None and found is None:
+                raise ValueError(f"kv_simulation.scales: {self.settings['scales']} has no layer {number}")
+            planes[which] = getattr(self.scheme, which).static(found, device)
+            for part, tensor in planes[which].items():
+                if tensor.dim() > 1 and part != "levels" and tensor.shape[0] != heads:
+                    raise ValueError(
+                        f"kv_simulation.scales: {tensor.shape[0]} heads of layer {number} are calibrated, "
+                        f"this process has {heads}; tensor parallelism with calibrated scales is not simulated"
+                    )
+        both = _side_by_side(planes["key"], planes["value"], heads) if self.together else {}
+        state = Layer(number, not self.layers, planes["key"], planes["value"], both)
+        self.layers[name] = state
+        self.counts.start(device)
+        self.counts.facts["layers"] = len(self.layers)
+        return state
+
+    def rows(self, layer: Layer, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a reader gets for rows ``[tokens, heads, dim]`` of a scheme without windows, in their dtype."""
+        scheme = self.scheme
+        if scheme.key.scope == scheme.value.scope == "none" and key.dtype == scheme.key.values.torch_dtype:
+            return key, value
+        if self.together:
+            both = self.read_back(scheme.key)(torch.cat((key, value), 1), layer.both).to(key.dtype)
+            return both[:, : key.shape[1]], both[:, key.shape[1] :]
+        return (
+            self.read_back(scheme.key)(key, layer.key).to(key.dtype),
+            self.read_back(scheme.value)(value, layer.value).to(value.dtype),
+        )
+
+    def read_back(self, plane: Plane) -> Callable[..., torch.Tensor]:
+        """The plane's reference, compiled into few kernels where the device has a compiler for it."""
+        return _compiled(plane) if self.compiled else plane.read_back
+
+    def count(self, layer: Layer, slots: torch.Tensor, quantised: torch.Tensor | None = None) -> None:
+        """Count a step's tokens, in one layer only; padding has negative slots. ``quantised`` None: all of them."""
+        if layer.counted and self.counts.tokens is not None:
+            seen = (slots >= 0).sum()
+            self.counts.tokens[SEEN] += seen
+            self.counts.tokens[QUANTISED] += seen if quantised is None else quantised
+
+    def replace(self, layer: Layer, metadata: Any, block_size: int, capturing: bool) -> dict[str, windows.Range]:
+        """Replace in ``layer.cache`` what leaves a window in this step; the ranges, shared by all layers."""
+        ranges = self._ranges(metadata, block_size, capturing)
+        for which, found in ranges.items():
+            if not found.slots.numel():
+                continue
+            make = partial(self.read_back(getattr(self.scheme, which)), static=getattr(layer, which))
+            layer.cache.replace(which, found.slots, windows.masked(make, found.valid))
+        return ranges
+
+    def _ranges(self, metadata: Any, block_size: int, capturing: bool) -> dict[str, windows.Range]:
+        if self._step is not None and self._step[0] is metadata and self._step[1] == capturing:
+            return self._step[2]
+        step = windows.Step.of(metadata)
+        fixed = capturing or (metadata.seq_lens.is_cuda and step.longest_query == 1)
+        make = windows.fixed_range if fixed else windows.exact_range
+        ranges = {which: make(getattr(self.scheme, which), step, block_size) for which in ("key", "value")}
+        self._step = metadata, capturing, ranges
+        return ranges
+
+
+def _calibration(settings: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """Static values by layer number, and the digest of the file they came from."""
+    path = settings.get("scales")
+    if path is None:
+        return None, None
+    try:
+        content = Path(path).read_bytes()
+        layers = json.loads(content)["measured"]["schemes"][settings["scheme"]]["layers"]
+    except OSError as error:
+        raise ValueError(f"kv_simulation.scales: {path} cannot be read ({error}); run its calibration") from None
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"kv_simulation.scales: {path} holds no measured.schemes.{settings['scheme']}.layers ({error!r})"
+        ) from None
+    return layers, hashlib.sha256(content).hexdigest()
+
+
+def _side_by_side(key: Static, value: Static, heads: int) -> Static:
+    """Static values of keys and values as those of twice as many heads."""
+    joined = {}
+    for name in key:
+        pair = [t if t.dim() == 2 else t.reshape(-1, 1).expand(heads, 1) for t in (key[name], value[name])]
+        joined[name] = torch.cat(pair)
+    return joined
+
+
+_COMPILED: dict[Plane, Any] = {}
+
+
+def _compiled(plane: Plane) -> Any:
+    if plane not in _COMPILED:
+        _COMPILED[plane] = torch.compile(plane.read_back, dynamic=True)
+    return _COMPILED[plane]

@@ -1,0 +1,94 @@
+"""The same prompts through a plain torch model (transformers) whose KV cache reads back a scheme's reference.
+
+    python reference.py ASKED OUTPUT
+
+ASKED (JSON): ``model``, ``live`` (output of live.py) and ``cases``: a list of ``name``, ``live`` (the case it is held
+against), ``scheme``, ``parameters``, ``scales`` (a calibration file or none). Prompts, generated tokens and steps are
+those of the live case. The cache holds what the model computed, of all tokens, and in each step
+gives attention ``Plane.round_trip`` of the whole request: the definition, with nothing incremental in it.
+
+OUTPUT (torch file): by case, for each prompt the logits ``[new_tokens, vocabulary]`` from which each token was drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from adrbench.kernels.formats import scheme
+from transformers import AutoModelForCausalLM
+from transformers.cache_utils import DynamicCache
+
+
+class ReadBackCache(DynamicCache):
+    """A cache that returns keys and values as a reader of the quantised cache gets them."""
+
+    def __init__(self, wanted: Any, layers: dict[str, Any] | None) -> None:
+        super().__init__()
+        self.wanted, self.calibrated = wanted, layers
+        self.rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any, **__: Any) -> tuple:
+        if layer in self.rows:
+            key, value = (torch.cat(pair, 2) for pair in zip(self.rows[layer], (key, value), strict=True))
+        self.rows[layer] = key, value
+        values = self.calibrated[str(layer)] if self.calibrated else {}
+        read = []
+        for plane, x, which in ((self.wanted.key, key, "key"), (self.wanted.value, value, "value")):
+            # [1, heads, tokens, dim] to the reference's [tokens, heads, dim] and back
+            back = plane.round_trip(x[0].transpose(0, 1), plane.static(values.get(which)))
+            read.append(back.transpose(0, 1)[None].to(x.dtype))
+        return tuple(read)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.rows[layer_idx][0].shape[2] if layer_idx in self.rows else 0
+
+
+def replay(model: Any, cache: ReadBackCache, ids: list[int], prompt: int, schedule: list[Any]) -> torch.Tensor:
+    """Logits of each step that ends where the next token is unknown, computed in the steps given.
+
+    A step that starts at 0 again is a preempted request's: all that it had is computed anew.
+    """
+    logits: list[torch.Tensor] = []
+    for old, new in schedule:
+        if old < cache.get_seq_length():
+            assert old == 0, f"a request went back to {old} tokens"
+            cache.rows.clear()
+        positions = torch.arange(old, new)
+        hidden = torch.arange(new)[None] > positions[:, None]
+        out = model(
+            torch.tensor([ids[old:new]]),
+            attention_mask=torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(torch.float32).min)[None, None],
+            past_key_values=cache,
+            position_ids=positions[None],
+            cache_position=positions,
+            use_cache=True,
+        )
+        if new == prompt + len(logits):
+            logits.append(out.logits[0, -1].float())
+    return torch.stack(logits)
+
+
+@torch.inference_mode()
+def main(asked_path: str, output: str) -> None:
+    asked = json.loads(Path(asked_path).read_text())
+    live = torch.load(asked["live"])
+    model = AutoModelForCausalLM.from_pretrained(asked["model"], dtype=torch.float32, attn_implementation="sdpa").eval()
+    found = {}
+    for case in asked["cases"]:
+        wanted, ran = scheme(case["scheme"]).with_parameters(case.get("parameters") or {}), live[case["live"]]
+        layers = None
+        if case.get("scales"):
+            layers = json.loads(Path(case["scales"]).read_text())["measured"]["schemes"][case["scheme"]]["layers"]
+        found[case["name"]] = [
+            replay(model, ReadBackCache(wanted, layers), ids + tokens, len(ids), steps)
+            for ids, tokens, steps in zip(ran["prompts"], ran["tokens"], ran["schedule"], strict=True)
+        ]
+    torch.save(found, output)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
