@@ -87,7 +87,8 @@ def read_plugin_report(path: Path) -> list[dict[str, Any]]:
 def read_kv_simulation(folder: Path) -> dict[str, Any] | None:
     """What the simulated KV scheme did so far in the engine process (serve/simulation); None without one.
 
-    ``scheme``, ``parameters``, ``scales``, ``tokens_quantised``, ``backend`` (class wrapped), ``engine``, ``pid``.
+    ``scheme``, ``parameters``, ``scales``, ``tokens_seen`` (that reached the cache), ``tokens_quantised``,
+    ``backend`` (class wrapped), ``engine``, ``pid``.
     """
     path = folder / "kv_simulation.json"
     return dict(json.loads(path.read_text())) if path.is_file() else None
@@ -101,7 +102,7 @@ def check_kv_simulation(scheme: str | None, found: dict[str, Any] | None) -> Non
     """
     if scheme is None:
         return
-    active = found is not None and found["engine"] and found["scheme"] == scheme and found["tokens_quantised"] > 0
+    active = found is not None and found["engine"] and found["scheme"] == scheme and found["tokens_seen"] > 0
     if not active:
         raise JobError(
             "plugin-inactive",

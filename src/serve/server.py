@@ -182,6 +182,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     (folder / "server.json").write_text(json.dumps({"argv": argv, "env": declared, "plugin": spec.plugin}, indent=1))
     say(f"starting vllm serve on port {port}; log {folder / 'server.log'}")
     began, memory_before = time.monotonic(), used_bytes(spec.device_kind)
+    resolved: dict[str, Any] = {}
     process = Guarded(argv, folder / "server.log", environment, spec.stop_grace_s)
     try:
         url = f"http://127.0.0.1:{port}"
@@ -190,12 +191,10 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         start_s = time.monotonic() - began
         metrics = str(_request(url + "/metrics", api_key, None, 30))
         version = _request(url + "/version", api_key, None, 30).get("version")
-        resolved = read_resolved(folder, metrics, version)
+        resolved |= read_resolved(folder, metrics, version)
         check_resolved(spec, resolved)
         say(f"ready after {start_s:.0f} s: {', '.join(f'{k}={v}' for k, v in resolved.items() if k in _SHOWN)}")
         yield Server(url, api_key, SERVED_NAME, folder, resolved, start_s, process)
-        # The load has ended: the counts of the whole run replace those of the first completion.
-        resolved["kv_simulation"] = read_kv_simulation(folder)
         if process.poll() is not None:
             raise JobError("server-died", f"the server ended by itself; {process.log} ends:\n{process.tail()}")
     except JobError as error:
@@ -207,6 +206,9 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     finally:
         process.stop()
         say("server stopped")
+        if "kv_simulation" in resolved:
+            # The counts of the whole load replace those of the first completion.
+            resolved["kv_simulation"] = read_kv_simulation(folder)
         wait_free(spec.device_kind, memory_before)
 
 

@@ -13,7 +13,7 @@ import torch
 from adrbench.kernels.formats import schemes
 from adrbench.kernels.formats.kvquant import kmeans_levels, nearest
 from adrbench.kernels.formats.plane import Plane
-from adrbench.kernels.formats.rotated import hadamard
+from adrbench.kernels.formats.rotated import walsh_hadamard
 
 HEADS, DIM, TOKENS = 3, 64, 384
 LENGTHS = (1, 2, 31, 32, 33, 127, 128, 129, 159, 160, 161, 255, 256, 257, 288, 289, 384)
@@ -150,7 +150,7 @@ def by_hand() -> dict[str, bool]:
 def others() -> dict[str, Any]:
     x = torch.randn(20000, generator=torch.Generator().manual_seed(1))
     levels, even = kmeans_levels(x, 16), torch.linspace(float(x.min()), float(x.max()), 16)
-    matrix = hadamard(64)
+    matrix = walsh_hadamard(torch.eye(64))
     fnuz = schemes()["fp8_e4m3fnuz_per_token_head"]
     wrong = fnuz.with_parameters({"limit": 448.0}).key.read_back(sample())
     spiky = sample()

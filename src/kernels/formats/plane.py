@@ -241,7 +241,7 @@ class Plane:
         if not self.is_static:
             return {}
         scale, _ = self.make_scale(x)
-        return {"scale": scale.squeeze(0).tolist()}
+        return {"scale": (scale.flatten() if self.scope == "tensor" else scale.squeeze(0)).tolist()}
 
     def static(self, values: Mapping[str, Any] | None, device: torch.device | str = "cpu") -> Static:
         """Tensors of what ``calibrate`` gave, for ``read_back``; an uncalibrated float format gets scale 1.0.

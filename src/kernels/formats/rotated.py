@@ -19,20 +19,26 @@ if TYPE_CHECKING:
     from adrbench.kernels.formats.plane import Static
 
 
-def hadamard(dim: int) -> torch.Tensor:
-    """Sylvester's Hadamard matrix over sqrt(dim), ``[dim, dim]`` fp32: orthogonal and its own inverse.
+def walsh_hadamard(x: torch.Tensor) -> torch.Tensor:
+    """Rows times Sylvester's Hadamard matrix over sqrt(rows): orthogonal and its own inverse. ``[..., 2 ** n]``.
+
+    By butterflies, sums of two at a time, whose rounding does not depend on how many rows there are
+    (a matrix product's does, so that a row would be read differently in another batch).
 
     Raises:
-        ValueError: ``dim`` is no power of two.
+        ValueError: the last dimension is no power of two.
     """
     import torch
 
+    dim = x.shape[-1]
     if dim < 1 or dim & (dim - 1):
-        raise ValueError(f"no Hadamard matrix of {dim} rows is built here: use a power of two")
-    matrix = torch.ones(1, 1)
-    while matrix.shape[0] < dim:
-        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
-    return matrix / dim**0.5
+        raise ValueError(f"a Hadamard rotation of {dim} dimensions is not built here: use a power of two")
+    half = 1
+    while half < dim:
+        low, high = x.unflatten(-1, (-1, 2, half)).unbind(-2)
+        x = torch.stack((low + high, low - high), -2).flatten(-3)
+        half *= 2
+    return x * dim**-0.5
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,8 @@ class RotatedPlane(Plane):
     """
 
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
-        dim = x.shape[-1]
-        block = dim & -dim
-        return (x.float().unflatten(-1, (-1, block)) @ hadamard(block).to(x.device)).flatten(-2)
+        block = x.shape[-1] & -x.shape[-1]
+        return walsh_hadamard(x.float().unflatten(-1, (-1, block))).flatten(-2)
 
     def read_back(self, x: torch.Tensor, static: Static | None = None) -> torch.Tensor:
         return self.rotate(super().read_back(self.rotate(x), static))

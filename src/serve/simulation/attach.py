@@ -23,7 +23,8 @@ class Attachment:
     def __init__(self) -> None:
         self.simulation: Simulation | None = None
         self.recorder: Recorder | None = None
-        self.backends: set[str] = set()
+        self.patched: set[type] = set()
+        self.wrapped: str | None = None
 
 
 ACTIVE = Attachment()
@@ -34,6 +35,7 @@ def activate(settings: dict[str, Any], folder: str | None) -> None:
     if wanted := settings.get("kv_simulation"):
         compiled = torch.cuda.is_available() and os.environ.get(COMPILE_VARIABLE, "1") != "0"
         ACTIVE.simulation = Simulation(wanted, folder, compiled)
+        ACTIVE.simulation.counts.facts["backend"] = ACTIVE.wrapped
     if wanted := settings.get("kv_record"):
         ACTIVE.recorder = Recorder(wanted["file"], wanted["tokens"])
 
@@ -45,7 +47,7 @@ def attach(backend: Any) -> None:
         ValueError: a backend whose cache this does not understand.
     """
     name = backend.get_name()
-    if name in ACTIVE.backends:
+    if backend in ACTIVE.patched:
         return
     if backend.is_mla():
         raise ValueError(f"kv_simulation: {name} stores latent vectors (MLA), not keys and values")
@@ -57,9 +59,10 @@ def attach(backend: Any) -> None:
             raise ValueError(
                 f"kv_simulation: the layout of {name}'s cache is unknown; {simulation.scheme.name} needs it"
             )
-    ACTIVE.backends.add(name)
+    ACTIVE.patched.add(backend)
+    ACTIVE.wrapped = f"{backend.__module__}.{backend.__qualname__}"
     if simulation is not None:
-        simulation.counts.facts["backend"] = f"{backend.__module__}.{backend.__qualname__}"
+        simulation.counts.facts["backend"] = ACTIVE.wrapped
     _patch_builder(backend.get_builder_cls())
     _patch_implementation(backend)
 
@@ -118,9 +121,8 @@ def _state(layer: Any, device: torch.device) -> Layer | None:
 
 
 def _number(layer: Any) -> int:
-    from vllm.model_executor.models.utils import extract_layer_index
-
-    return int(extract_layer_index(layer.layer_name))
+    """The layer's number: the first whole number in its dotted name, ``model.layers.3.self_attn.attn``."""
+    return int(next(part for part in layer.layer_name.split(".") if part.isdigit()))
 
 
 def _has_cache(impl: Any) -> bool:

@@ -73,7 +73,10 @@ class Simulation:
             found = None if self._calibrated is None else self._calibrated.get(str(number), {}).get(which)
             if self._calibrated is not None and found is None:
                 raise ValueError(f"kv_simulation.scales: {self.settings['scales']} has no layer {number}")
-            planes[which] = getattr(self.scheme, which).static(found, device)
+            try:
+                planes[which] = getattr(self.scheme, which).static(found, device)
+            except ValueError as error:
+                raise ValueError(f"kv_simulation.scales: {self.scheme.name}, {which}: {error}") from None
             for part, tensor in planes[which].items():
                 if tensor.dim() > 1 and part != "levels" and tensor.shape[0] != heads:
                     raise ValueError(

@@ -22,67 +22,69 @@ from typing import Any
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
 import torch
+from adrbench.serve.simulation import attach
 from vllm import LLM, SamplingParams
 
 
-class Schedule:
-    """What the scheduler told the worker in each step: (request, length before, length after)."""
+class Steps:
+    """What the worker computed in each step: for every request its length before and after, and its logits."""
 
     def __init__(self, runner: Any) -> None:
-        self.steps: list[list[tuple[str, int, int]]] = []
-        execute = runner.execute_model
+        self.steps: list[tuple[str, int, int, torch.Tensor]] = []
+        self.logits: torch.Tensor | None = None
+        execute, compute = runner.execute_model, runner.model.compute_logits
 
-        def recorded(output: Any, *args: Any, **kwargs: Any) -> Any:
+        def computed(*args: Any, **kwargs: Any) -> torch.Tensor:
+            logits = compute(*args, **kwargs)
+            self.logits = logits.float().clone()
+            return logits
+
+        def executed(output: Any, *args: Any, **kwargs: Any) -> Any:
             before = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
             cached = output.scheduled_cached_reqs
             before |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-            step = [(req, before[req], before[req] + n) for req, n in output.num_scheduled_tokens.items()]
-            if step:
-                self.steps.append(step)
-            return execute(output, *args, **kwargs)
+            result = execute(output, *args, **kwargs)
+            if output.num_scheduled_tokens:
+                for request, logits in zip(runner.input_batch.req_ids, self.logits, strict=True):
+                    old = before[request]
+                    self.steps.append((request, old, old + output.num_scheduled_tokens[request], logits))
+            return result
 
-        runner.execute_model = recorded
+        runner.execute_model, runner.model.compute_logits = executed, computed
 
-    def of(self, request: str) -> list[tuple[int, int]]:
-        """The steps of one request; the engine adds a suffix to the identifier that it was given."""
-        return [(old, new) for step in self.steps for name, old, new in step if name.split("-")[0] == request]
-
-
-def logits_of(output: Any, vocabulary: int) -> torch.Tensor:
-    rows = []
-    for position in output.logprobs:
-        row = torch.full((vocabulary,), float("nan"))
-        row[torch.tensor(list(position))] = torch.tensor([entry.logprob for entry in position.values()])
-        rows.append(row)
-    return torch.stack(rows)
+    def of(self, request: str, prompt: int, new_tokens: int) -> tuple[list[tuple[int, int]], torch.Tensor]:
+        """The schedule of one request, and the logits of the steps after which a token was drawn."""
+        mine = [step[1:] for step in self.steps if step[0].split("-")[0] == request]
+        drawn = []
+        for _, new, logits in mine:
+            if new == prompt + len(drawn) and len(drawn) < new_tokens:
+                drawn.append(logits)
+        return [(old, new) for old, new, _ in mine], torch.stack(drawn)
 
 
 def main(cases_path: str, output: str) -> None:
     asked = json.loads(Path(cases_path).read_text())
-    llm = LLM(model=asked["model"], max_logprobs=-1, logprobs_mode="raw_logits", **asked["engine"])
-    vocabulary = llm.llm_engine.model_config.get_vocab_size()
+    llm = LLM(model=asked["model"], **asked["engine"])
     runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
-    schedule = Schedule(runner)
+    steps = Steps(runner)
     text = llm.get_tokenizer().encode(Path(asked["text"]).read_text())
     found = {}
     for case in asked["cases"]:
-        if "ADRBENCH_PLUGIN" in os.environ:
-            from adrbench.serve.simulation import attach
-
+        if case["settings"] is not None:
             attach.ACTIVE.simulation = None
-            attach.activate(case["settings"], asked.get("folder"))
-        schedule.steps = []
-        sampling = SamplingParams(temperature=0, max_tokens=case["new_tokens"], logprobs=-1, ignore_eos=True)
+            attach.activate(case["settings"], None)
+        steps.steps.clear()
+        sampling = SamplingParams(temperature=0, max_tokens=case["new_tokens"], ignore_eos=True)
         prompts = [text[start : start + count] for start, count in case["prompts"]]
         outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
+        ran = [steps.of(o.request_id, len(ids), case["new_tokens"]) for o, ids in zip(outputs, prompts, strict=True)]
         found[case["name"]] = {
             "prompts": prompts,
             "tokens": [list(o.outputs[0].token_ids) for o in outputs],
-            "logits": [logits_of(o.outputs[0], vocabulary) for o in outputs],
-            "schedule": [schedule.of(o.request_id) for o in outputs],
+            "logits": [logits for _, logits in ran],
+            "schedule": [schedule for schedule, _ in ran],
+            "counts": attach.ACTIVE.simulation.counts.read() if attach.ACTIVE.simulation else None,
         }
-        if "ADRBENCH_PLUGIN" in os.environ:
-            found[case["name"]]["counts"] = attach.ACTIVE.simulation.counts.read()
     torch.save(found, output)
 
 

@@ -1,0 +1,102 @@
+"""The simulation's bookkeeping, on a paged backend of few lines under random schedules (kv/paged_facts.py).
+
+Cannot prove: that vLLM calls it as that backend does (test_serve_simulation_live.py does, on CPU), nor anything
+about graphs captured on a GPU, beyond that the fixed-size form that they capture equals the exact one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from adrbench.job import JobError
+from adrbench.kernels.formats import schemes
+from adrbench.serve.resolved import check_kv_simulation, read_kv_simulation
+
+ROOT = Path(__file__).parents[2]
+SERVE = ROOT / ".envs/serve/bin/python"
+needs_torch = pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
+
+
+@pytest.fixture(scope="module")
+def facts():
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
+    script = Path(__file__).parent / "kv/paged_facts.py"
+    done = subprocess.run([str(SERVE), str(script)], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", sorted(schemes()))
+@pytest.mark.parametrize("form", ["blocks", "fixed"])
+def test_every_token_is_read_as_the_definition_says_after_every_step(facts, name, form):
+    found = facts["runs"][f"{name}-{form}"]
+    assert found["steps"] > 15
+    assert found["preempted"] > 0
+    assert found["wrong"] == 0
+    assert found["counted"]
+    assert 0 < found["quantised"] <= found["seen"]
+
+
+@needs_torch
+def test_changed_windows_are_kept_too(facts):
+    assert facts["runs"]["kivi4-group64"]["wrong"] == 0
+
+
+@needs_torch
+@pytest.mark.parametrize("case", ["wrong-window", "no-requantisation"])
+def test_a_broken_simulation_is_noticed(facts, case):
+    assert facts["broken"][case] > 0
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("mla", "latent vectors"),
+        ("argument-reader", "ROCM_ATTN reads a prompt's own tokens past the cache"),
+        ("unknown-layout", "layout of PLAIN_ATTN's cache is unknown"),
+        ("prefix-caching", "--no-enable-prefix-caching"),
+        ("speculative", "speculative decoding"),
+        ("twice", "quantise twice"),
+        ("context-parallel", "context parallelism"),
+        ("head-dim", "80 is not a multiple of the group of 32"),
+        ("no-scales", "kv_simulation.scales: int8_per_head, key"),
+        ("missing-file", "/nonexistent.json cannot be read"),
+        ("unknown-parameter", "'grup' is unknown for kivi4"),
+        ("other-heads", "3 heads of layer 0 are calibrated, this process has 2"),
+        ("other-scheme", "holds no measured.schemes.int8_per_tensor"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_with_the_reason(facts, case, text):
+    assert text in facts["refusals"][case]
+
+
+@needs_torch
+@pytest.mark.parametrize("case", ["plain", "argument-reader-without-window", "prefix-caching-by-position"])
+def test_what_can_be_simulated_is_accepted(facts, case):
+    assert facts["refusals"][case] == "accepted"
+
+
+GOOD = {"scheme": "kivi4", "engine": True, "tokens_seen": 9, "tokens_quantised": 0, "pid": 7}
+
+
+def test_an_active_simulation_passes(tmp_path):
+    (tmp_path / "kv_simulation.json").write_text(json.dumps(GOOD))
+    check_kv_simulation("kivi4", read_kv_simulation(tmp_path))
+    check_kv_simulation(None, read_kv_simulation(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [None, GOOD | {"scheme": "kivi2"}, GOOD | {"engine": False}, GOOD | {"tokens_seen": 0}],
+    ids=["no-report", "other-scheme", "other-process", "no-token"],
+)
+def test_an_inactive_simulation_fails_the_arm(found):
+    with pytest.raises(JobError, match=r"kv_simulation\.scheme: kivi4 was not simulated in the engine") as error:
+        check_kv_simulation("kivi4", found)
+    assert error.value.reason == "plugin-inactive"
