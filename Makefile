@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all setup test test-faults test-queue lint format documents clean
+.PHONY: all setup test test-faults test-queue test-kv lint format documents clean
 all: reports/adr0011.md
 
 setup:
@@ -27,6 +27,10 @@ test-faults: setup
 # A real Slurm on this host (Debian: slurm-wlm), started and ended by the tests.
 test-queue: setup
 	@$(BIN)/python -m pytest tests/cluster -m "queue or not queue" $(PYTEST)
+
+# Every KV scheme in a real vLLM against a plain torch model.
+test-kv: setup
+	@$(BIN)/python -m pytest tests/serve/test_serve_simulation_live.py -m "kv or slow" $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check src tests envs benchmarks

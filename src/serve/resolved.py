@@ -111,6 +111,20 @@ def check_kv_simulation(scheme: str | None, found: dict[str, Any] | None) -> Non
         )
 
 
+def check_quantised(scheme: str | None, found: dict[str, Any] | None) -> None:
+    """Refuse a load in which no token was quantised: it measured the baseline under the scheme's name.
+
+    Raises:
+        JobError: ``nothing-quantised``.
+    """
+    if scheme is not None and not (found or {}).get("tokens_quantised"):
+        raise JobError(
+            "nothing-quantised",
+            f"kv_simulation.scheme: {scheme} quantised none of {(found or {}).get('tokens_seen', 0)} tokens: every "
+            "request was shorter than its 16-bit window; use longer tiers or tasks, or a smaller window",
+        )
+
+
 def check_resolved(spec: ServerSpec, resolved: dict[str, Any]) -> None:
     """Compare resolved settings with what the arm expects.
 

@@ -23,7 +23,7 @@ from adrbench.job import JobError, say
 from adrbench.serve.memory import used_bytes, wait_free
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.process import Guarded, job_environment, run_guarded
-from adrbench.serve.resolved import check_resolved, read_kv_simulation, read_resolved
+from adrbench.serve.resolved import check_quantised, check_resolved, read_kv_simulation, read_resolved
 from adrbench.serve.spec import ServerSpec
 
 SERVED_NAME = "model"
@@ -163,7 +163,8 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
 
     Raises:
         JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, or
-            ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects.
+            ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects, or
+            ``plugin-inactive`` and ``nothing-quantised`` when a KV scheme was not simulated.
     """
     spec = spec if isinstance(spec, ServerSpec) else ServerSpec.model_validate(spec)
     folder = Path(folder)
@@ -210,6 +211,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
             # The counts of the whole load replace those of the first completion.
             resolved["kv_simulation"] = read_kv_simulation(folder)
         wait_free(spec.device_kind, memory_before)
+    check_quantised(spec.expect.kv_simulation, resolved["kv_simulation"])
 
 
 _SHOWN = ("vllm_version", "attention_backend", "kv_cache_dtype", "block_size", "kv_pool_tokens")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from adrbench.job import JobError
 from adrbench.kernels.formats import schemes
-from adrbench.serve.resolved import check_kv_simulation, read_kv_simulation
+from adrbench.serve.resolved import check_kv_simulation, check_quantised, read_kv_simulation
 
 ROOT = Path(__file__).parents[2]
 SERVE = ROOT / ".envs/serve/bin/python"
@@ -32,7 +32,7 @@ def facts():
 
 @needs_torch
 @pytest.mark.parametrize("name", sorted(schemes()))
-@pytest.mark.parametrize("form", ["blocks", "fixed"])
+@pytest.mark.parametrize("form", ["blocks", "fixed", "packed", "writes-in-forward"])
 def test_every_token_is_read_as_the_definition_says_after_every_step(facts, name, form):
     found = facts["runs"][f"{name}-{form}"]
     assert found["steps"] > 15
@@ -100,3 +100,10 @@ def test_an_inactive_simulation_fails_the_arm(found):
     with pytest.raises(JobError, match=r"kv_simulation\.scheme: kivi4 was not simulated in the engine") as error:
         check_kv_simulation("kivi4", found)
     assert error.value.reason == "plugin-inactive"
+
+
+def test_a_load_within_the_window_measured_nothing():
+    with pytest.raises(JobError, match="quantised none of 9 tokens"):
+        check_quantised("kivi4", GOOD)
+    check_quantised("kivi4", GOOD | {"tokens_quantised": 1})
+    check_quantised(None, None)

@@ -1,9 +1,9 @@
 """Run in the serving interpreter by test_serve_simulation: a paged backend of few lines under random schedules.
 
-The backend stands for those whose caches are plain (FLASH_ATTN, TRITON_ATTN) and for one that writes inside
-``forward`` (CPU_ATTN of 0.18.1 does). Requests arrive, grow by chunks, are preempted and start again, and
-their blocks are reused. After each step every request's tokens are read from the cache by its block table and
-compared with ``Plane.round_trip`` of what was written: the definition. Prints JSON.
+The backend stands for those whose caches are plain (FLASH_ATTN, TRITON_ATTN), for one in a layout of its own
+(CPU_ATTN) and for one that writes inside ``forward`` (CPU_ATTN of 0.18.1). Requests arrive, grow by chunks, are
+preempted and start again, and their blocks are reused. After each step every request's tokens are read from the
+cache by its block table and compared with ``Plane.round_trip`` of what was written: the definition. Prints JSON.
 """
 
 from __future__ import annotations
@@ -32,9 +32,33 @@ class Metadata:
     max_query_len: int
 
 
+def planes(shape: str, kv_cache: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Keys and values of a cache as views ``[blocks, block, heads, dim]``."""
+    if shape == "packed":
+        # [blocks, heads, block, 2 * dim]: all keys of a block and head, then its values
+        return tuple(p.transpose(1, 2) for p in kv_cache.view(BLOCKS, HEADS, 2 * BLOCK, DIM).chunk(2, 2))
+    if shape == "writes-in-forward":
+        return tuple(p.transpose(1, 2) for p in kv_cache.unbind(0))  # [2, blocks, heads, block, dim]
+    return kv_cache.unbind(0 if shape == "planes-first" else 1)
+
+
+SHAPES = {
+    "planes-first": (2, BLOCKS, BLOCK, HEADS, DIM),
+    "blocks-first": (BLOCKS, 2, BLOCK, HEADS, DIM),
+    "packed": (BLOCKS, HEADS, BLOCK, 2 * DIM),
+    "writes-in-forward": (2, BLOCKS, HEADS, BLOCK, DIM),
+}
+
+
+def put(shape: str, kv_cache: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+    """A backend's writer: rows of non-negative slots."""
+    kept = slots >= 0
+    for plane, rows in zip(planes(shape, kv_cache), (key, value), strict=True):
+        plane[slots[kept] // BLOCK, slots[kept] % BLOCK] = rows[: len(slots)][kept]
+
+
 def make_backend(shape: str, name: str = "PLAIN_ATTN") -> Any:
     """A backend class with its own implementation class, as ``attach`` patches classes."""
-    dim = {"planes-first": 0, "blocks-first": 1}[shape]
 
     class Builder:
         def __init__(self, spec: Any, layer_names: list[str], vllm_config: Any, device: Any) -> None:
@@ -46,25 +70,30 @@ def make_backend(shape: str, name: str = "PLAIN_ATTN") -> Any:
     class Impl:
         attn_type, kv_sharing_target_layer_name = "decoder", None
 
-        def do_kv_cache_update(self, layer: Any, key: Any, value: Any, kv_cache: Any, slot_mapping: Any) -> None:
-            for plane, rows in zip(kv_cache.unbind(dim), (key, value), strict=True):
-                kept = slot_mapping >= 0
-                slots = slot_mapping[kept]
-                plane[slots // BLOCK, slots % BLOCK] = rows[: len(slot_mapping)][kept]
-
         def forward(self, layer: Any, query: Any, key: Any, value: Any, kv_cache: Any, attn_metadata: Any) -> Any:
+            if shape == "writes-in-forward":
+                put(shape, kv_cache, key, value, attn_metadata.slot_mapping)
             return kv_cache
 
+    if shape != "writes-in-forward":
+
+        def update(self: Any, layer: Any, key: Any, value: Any, kv_cache: Any, slot_mapping: Any) -> None:
+            put(shape, kv_cache, key, value, slot_mapping)
+
+        Impl.do_kv_cache_update = update
+
     class Backend:
-        forward_includes_kv_cache_update = False
-        get_name = staticmethod(lambda: name)
+        forward_includes_kv_cache_update = shape == "writes-in-forward"
+        get_name = staticmethod(lambda: "CPU_ATTN" if shape in ("packed", "writes-in-forward") else name)
         is_mla = staticmethod(lambda: False)
         get_impl_cls = staticmethod(lambda: Impl)
         get_builder_cls = staticmethod(lambda: Builder)
 
         @staticmethod
         def get_kv_cache_shape(blocks: int, block: int, heads: int, size: int, dtype: str = "auto") -> tuple[int, ...]:
-            return (2, blocks, block, heads, size) if dim == 0 else (blocks, 2, block, heads, size)
+            named = {BLOCKS: blocks, BLOCK: block, HEADS: heads, DIM: size, 2: 2, 2 * DIM: 2 * size}
+            shown = {"planes-first": (2, BLOCKS, BLOCK, "heads", DIM), "blocks-first": (BLOCKS, 2, BLOCK, "heads", DIM)}
+            return tuple(heads if part == "heads" else named[part] for part in shown.get(shape, SHAPES[shape]))
 
     return Backend
 
@@ -126,7 +155,7 @@ def run(name: str, shape: str, dtype: torch.dtype, fixed: bool, seed: int, param
     impl, layer = backend.get_impl_cls()(), SimpleNamespace(
         layer_name="model.layers.0.self_attn.attn", num_kv_heads=HEADS, head_size=DIM
     )  # fmt: skip
-    cache = torch.full(backend.get_kv_cache_shape(BLOCKS, BLOCK, HEADS, DIM), 777.0, dtype=dtype)
+    cache = torch.full(SHAPES[shape], 777.0, dtype=dtype)
     waiting = [
         Request(torch.randn(n, HEADS, DIM).to(dtype), torch.randn(n, HEADS, DIM).to(dtype))
         for n in (1, 33, 127, 129, 256, 257, 300, 64, 200)
@@ -153,14 +182,15 @@ def run(name: str, shape: str, dtype: torch.dtype, fixed: bool, seed: int, param
             key, value = (
                 torch.cat([getattr(r, which)[r.length : r.length + n] for r, n in batch]) for which in ("key", "value")
             )
-            impl.do_kv_cache_update(layer, key, value, cache, metadata.slot_mapping)
+            if not backend.forward_includes_kv_cache_update:
+                impl.do_kv_cache_update(layer, key, value, cache, metadata.slot_mapping)
             impl.forward(layer, None, key, value, cache, metadata)
             found["steps"] += 1
             found["seen"] += len(key)
             for request, tokens in batch:
                 request.length += tokens
                 found["reads"] += 1
-                found["wrong"] += not read_equals(simulation, request, cache, 0 if shape == "planes-first" else 1)
+                found["wrong"] += not read_equals(simulation, request, planes(shape, cache))
                 if request.length == request.key.shape[0]:
                     give_back(request, pool)
                     running.remove(request)
@@ -170,13 +200,13 @@ def run(name: str, shape: str, dtype: torch.dtype, fixed: bool, seed: int, param
     return found | {"counted": counted[0] == found["seen"], "quantised": counted[1]}
 
 
-def read_equals(simulation: engine.Simulation, request: Request, cache: torch.Tensor, dim: int) -> bool:
+def read_equals(simulation: engine.Simulation, request: Request, shown: tuple[torch.Tensor, ...]) -> bool:
     layer = next(iter(simulation.layers.values()))
     position = torch.arange(request.length)
     block = torch.tensor(request.blocks)[position // BLOCK]
-    for which, plane in zip(("key", "value"), cache.unbind(dim), strict=True):
+    for which, plane in zip(("key", "value"), shown, strict=True):
         original = getattr(request, which)[: request.length]
-        wanted = getattr(simulation.scheme, which).round_trip(original, getattr(layer, which)).to(cache.dtype)
+        wanted = getattr(simulation.scheme, which).round_trip(original, getattr(layer, which)).to(plane.dtype)
         if not torch.equal(plane[block, position % BLOCK], wanted):
             return False
     return True
@@ -257,9 +287,12 @@ def broken() -> dict[str, int]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    attach._write_0181 = lambda key, value, cache, slots, _: put("writes-in-forward", cache, key, value, slots)
     runs = {}
     for name in schemes():
         runs[f"{name}-blocks"] = run(name, "blocks-first", torch.float32, False, 1)
+        runs[f"{name}-packed"] = run(name, "packed", torch.bfloat16, False, 4)
+        runs[f"{name}-writes-in-forward"] = run(name, "writes-in-forward", torch.float32, False, 5)
         runs[f"{name}-fixed"] = run(name, "planes-first", torch.bfloat16, True, 2)
     runs["kivi4-group64"] = run(
         "kivi4", "planes-first", torch.float32, False, 3, {"group": 32, "step": 64, "residual": 7}

@@ -83,10 +83,11 @@ def main(asked_path: str, output: str) -> None:
         layers = None
         if case.get("scales"):
             layers = json.loads(Path(case["scales"]).read_text())["measured"]["schemes"][case["scheme"]]["layers"]
-        found[case["name"]] = [
+        logits = [
             replay(model, ReadBackCache(wanted, layers), ids + tokens, len(ids), steps)
             for ids, tokens, steps in zip(ran["prompts"], ran["tokens"], ran["schedule"], strict=True)
         ]
+        found[case["name"]] = {"live": case["live"], "logits": logits}
     torch.save(found, output)
 
 

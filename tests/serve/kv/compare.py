@@ -1,0 +1,34 @@
+"""Compare two outputs of live.py or reference.py case by case; JSON on the last line.
+
+    python compare.py LIVE OTHER
+
+By case of OTHER: ``difference``, the largest over steps of ``|a - b| / |b|`` of the logits; ``same_tokens``, whether
+the tokens that were generated are those of OTHER's largest logits; ``restarts``, steps that began at 0 again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+
+def compare(live: dict[str, Any], other: Any) -> dict[str, Any]:
+    logits = other["logits"] if isinstance(other, dict) else other
+    pairs = list(zip(live["logits"], logits, strict=True))
+    differences = [((a - b).norm(dim=1) / b.norm(dim=1)).nan_to_num(torch.inf) for a, b in pairs]
+    drawn = zip(live["tokens"], logits, strict=True)
+    return {
+        "difference": max(float(d.max()) for d in differences),
+        "median_difference": float(torch.cat(differences).median()),
+        "same_tokens": all(tokens == b.argmax(1).tolist() for tokens, b in drawn),
+        "restarts": sum(old == 0 for steps in live["schedule"] for old, _ in steps) - len(live["schedule"]),
+    }
+
+
+if __name__ == "__main__":
+    first, second = (torch.load(path) for path in sys.argv[1:])
+    names = {name: case.get("live", name) if isinstance(case, dict) else name for name, case in second.items()}
+    print(json.dumps({name: compare(first[names[name]], second[name]) for name in second}))
