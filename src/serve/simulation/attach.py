@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 import torch
-from adrbench.serve.simulation.caches import MirrorCache, PlainCache, plane_dimension
+from adrbench.serve.simulation.caches import MirrorCache, PlainCache, plain_cache, plane_dimension
 from adrbench.serve.simulation.engine import Layer, Simulation
 from adrbench.serve.simulation.record import Recorder
 
@@ -77,7 +77,10 @@ def _patch_builder(builder: Any) -> None:
         _check(vllm_config)
         for layer_name in layer_names:
             layer = vllm_config.compilation_config.static_forward_context[layer_name]
-            _state(layer, getattr(self, "device", torch.device("cpu")))
+            state = _state(layer, getattr(self, "device", torch.device("cpu")))
+            if state is not None and ACTIVE.simulation is not None and ACTIVE.simulation.compiled and state.counted:
+                shape = layer.num_kv_heads, layer.head_size, vllm_config.cache_config.block_size
+                ACTIVE.simulation.warm_up(state, *shape, vllm_config.model_config.dtype)
 
     @wraps(build)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -204,14 +207,14 @@ def _windows(
     capturing = key.is_cuda and torch.cuda.is_current_stream_capturing()
     if plane_dim is not None:
         if state.cache is None or not _same(state.cache, kv_cache, plane_dim):
-            state.cache = PlainCache(kv_cache, plane_dim)
+            state.cache = plain_cache(kv_cache, plane_dim)
         ranges = simulation.replace(state, metadata, state.cache.block_size, capturing)
         simulation.count(state, slots, ranges["key"].count)
         return key, value
     block_size = _cpu_block_size(kv_cache)
     if state.cache is None:
         blocks = kv_cache.shape[0] if kv_cache.dim() == 4 else kv_cache.shape[1]
-        state.cache = MirrorCache(blocks * block_size, key.shape[1], key.shape[2], key.dtype)
+        state.cache = MirrorCache(blocks, block_size, key.shape[1], key.shape[2], key.dtype)
     state.cache.begin(key[:count], value[:count], slots)
     ranges = simulation.replace(state, metadata, block_size, capturing)
     simulation.count(state, slots, ranges["key"].count)

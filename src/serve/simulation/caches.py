@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 PROBE = {"num_blocks": 7, "block_size": 16, "num_kv_heads": 5, "head_size": 64}
 
-
-class Cache(Protocol):
-    """Access to one layer's cache by slot (``block * block_size + offset``)."""
-
-    def begin(self, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
-        """The step's rows ``[tokens, heads, dim]``, as the model computed them, have been written to ``slots``."""
-
-    def replace(self, which: str, slots: torch.Tensor, make: Any) -> None:
-        """Replace the rows of ``slots`` in the ``key`` or ``value`` plane by ``make(rows)``."""
-
-    def end(self, **arguments: Any) -> None:
-        """The step's replacements are complete: the backend's cache must show them."""
+Reader = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""New rows from a cache ``[blocks, block, heads, dim]`` and the block and offset of each token."""
 
 
 class PlainCache:
     """A cache whose planes are views ``[blocks, block, heads, dim]`` of the backend's own tensor."""
 
-    def __init__(self, kv_cache: torch.Tensor, plane_dim: int) -> None:
-        self.planes = dict(zip(("key", "value"), kv_cache.unbind(plane_dim), strict=True))
-        self.block_size = self.planes["key"].shape[1]
+    def __init__(self, planes: dict[str, torch.Tensor]) -> None:
+        self.planes = planes
+        self.block_size = planes["key"].shape[1]
+
+    def replace(self, which: str, slots: torch.Tensor, read: Reader) -> None:
+        """Replace the tokens of ``slots`` (``block * block_size + offset``) in one plane by what ``read`` makes."""
+        plane, block, offset = self.planes[which], slots // self.block_size, slots % self.block_size
+        plane[block, offset] = read(plane, block, offset)
+
+
+class MirrorCache(PlainCache):
+    """A cache in a layout of its own (CPU_ATTN packs blocks for the instruction set at hand).
+
+    The mirror holds what the cache shows; replaced tokens go back through the backend's own writer. It
+    is as large as the layer's cache; its memory becomes resident as slots are used.
+    """
+
+    def __init__(self, blocks: int, block_size: int, heads: int, dim: int, dtype: torch.dtype) -> None:
+        shape = (blocks, block_size, heads, dim)
+        super().__init__({which: torch.empty(shape, dtype=dtype) for which in ("key", "value")})
+        self.replaced: list[torch.Tensor] = []
 
     def begin(self, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
-        pass
+        """The step's rows ``[tokens, heads, dim]``, as the model computed them, are written to ``slots``."""
+        for which, rows in (("key", key), ("value", value)):
+            self.planes[which].flatten(0, 1)[slots] = rows
+        self.replaced = []
 
-    def replace(self, which: str, slots: torch.Tensor, make: Any) -> None:
-        plane, block, offset = self.planes[which], slots // self.block_size, slots % self.block_size
-        plane[block, offset] = make(plane[block, offset]).to(plane.dtype)
+    def replace(self, which: str, slots: torch.Tensor, read: Reader) -> None:
+        super().replace(which, slots, read)
+        self.replaced.append(slots)
 
-    def end(self, **arguments: Any) -> None:
-        pass
+    def rows(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values ``[tokens, heads, dim]`` of slots, as the cache shows them."""
+        return self.planes["key"].flatten(0, 1)[slots], self.planes["value"].flatten(0, 1)[slots]
+
+    def end(self, write: Callable[..., Any], excluded: torch.Tensor | None = None) -> None:
+        """Write what the step replaced by ``write(key, value, slots)``, without ``excluded`` slots."""
+        if not self.replaced:
+            return
+        slots = torch.unique(torch.cat(self.replaced))
+        if excluded is not None:
+            slots = slots[~torch.isin(slots, excluded)]
+        if slots.numel():
+            write(*self.rows(slots), slots)
 
 
 def plane_dimension(backend: Any) -> int | None:
@@ -50,37 +73,6 @@ def plane_dimension(backend: Any) -> int | None:
     return next((d for d in (0, 1) if len(shape) == 5 and shape[d] == 2 and shape[:d] + shape[d + 1 :] == rest), None)
 
 
-class MirrorCache:
-    """A cache in a layout of its own (CPU_ATTN packs blocks for the instruction set at hand).
-
-    A mirror ``[slots, heads, dim]`` holds what the cache shows; replaced rows are written through the
-    backend's own writer. The mirror is as large as the layer's cache; memory becomes resident as slots
-    are used.
-    """
-
-    def __init__(self, slots: int, heads: int, dim: int, dtype: torch.dtype) -> None:
-        self.planes = {which: torch.empty(slots, heads, dim, dtype=dtype) for which in ("key", "value")}
-        self.replaced: list[torch.Tensor] = []
-
-    def begin(self, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
-        self.planes["key"][slots], self.planes["value"][slots] = key, value
-        self.replaced = []
-
-    def replace(self, which: str, slots: torch.Tensor, make: Any) -> None:
-        plane = self.planes[which]
-        plane[slots] = make(plane[slots]).to(plane.dtype)
-        self.replaced.append(slots)
-
-    def rows(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of slots, as the cache shows them."""
-        return self.planes["key"][slots], self.planes["value"][slots]
-
-    def end(self, **arguments: Any) -> None:
-        """Write replaced rows by ``write(key, value, slots)``, without those in ``excluded`` (if given)."""
-        if not self.replaced:
-            return
-        slots = torch.unique(torch.cat(self.replaced))
-        if (excluded := arguments.get("excluded")) is not None:
-            slots = slots[~torch.isin(slots, excluded)]
-        if slots.numel():
-            arguments["write"](*self.rows(slots), slots)
+def plain_cache(kv_cache: torch.Tensor, plane_dim: int) -> PlainCache:
+    """Access to a backend's tensor whose planes are plain."""
+    return PlainCache(dict(zip(("key", "value"), kv_cache.unbind(plane_dim), strict=True)))

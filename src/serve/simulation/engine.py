@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from adrbench.kernels import formats
-from adrbench.kernels.formats.plane import Plane
 from adrbench.serve.simulation import windows
 from adrbench.serve.simulation.counts import QUANTISED, SEEN, Counts
+from adrbench.serve.simulation.readers import Readers
 
 if TYPE_CHECKING:
     from adrbench.kernels.formats.plane import Static
@@ -53,6 +51,7 @@ class Simulation:
         self.windowed = any(plane.sink or plane.depends_on_length for plane in (scheme.key, scheme.value))
         # One pass over keys and values together where no scale spans heads: half the launches.
         self.together = scheme.key == scheme.value and scheme.key.heads_are_independent
+        self.readers = {which: Readers(getattr(scheme, which), self.compiled) for which in ("key", "value")}
         self._calibrated, digest = _calibration(self.settings)
         facts = {"scheme": scheme.name, "parameters": self.settings.get("parameters") or {}}
         facts |= {"scales": self.settings.get("scales"), "scales_sha256": digest}
@@ -96,16 +95,17 @@ class Simulation:
         if scheme.key.scope == scheme.value.scope == "none" and key.dtype == scheme.key.values.torch_dtype:
             return key, value
         if self.together:
-            both = self.read_back(scheme.key)(torch.cat((key, value), 1), layer.both).to(key.dtype)
+            both = self.readers["key"].rows(torch.cat((key, value), 1), layer.both)
             return both[:, : key.shape[1]], both[:, key.shape[1] :]
-        return (
-            self.read_back(scheme.key)(key, layer.key).to(key.dtype),
-            self.read_back(scheme.value)(value, layer.value).to(value.dtype),
-        )
+        return self.readers["key"].rows(key, layer.key), self.readers["value"].rows(value, layer.value)
 
-    def read_back(self, plane: Plane) -> Callable[..., torch.Tensor]:
-        """The plane's reference, compiled into few kernels where the device has a compiler for it."""
-        return _compiled(plane) if self.compiled else plane.read_back
+    def warm_up(self, layer: Layer, heads: int, dim: int, block: int, dtype: torch.dtype) -> None:
+        """Compile what a captured graph will call, before it is captured."""
+        if self.together and not self.windowed:
+            self.readers["key"].warm_up(layer.both, 2 * heads, dim, block, dtype, False)
+            return
+        for which, readers in self.readers.items():
+            readers.warm_up(getattr(layer, which), heads, dim, block, dtype, self.windowed)
 
     def count(self, layer: Layer, slots: torch.Tensor, quantised: torch.Tensor | None = None) -> None:
         """Count a step's tokens, in one layer only; padding has negative slots. ``quantised`` None: all of them."""
@@ -118,10 +118,11 @@ class Simulation:
         """Replace in ``layer.cache`` what leaves a window in this step; the ranges, shared by all layers."""
         ranges = self._ranges(metadata, block_size, capturing)
         for which, found in ranges.items():
-            if not found.slots.numel():
-                continue
-            make = partial(self.read_back(getattr(self.scheme, which)), static=getattr(layer, which))
-            layer.cache.replace(which, found.slots, windows.masked(make, found.valid))
+            if found.slots.numel():
+                readers, static, valid = self.readers[which], getattr(layer, which), found.valid
+                layer.cache.replace(
+                    which, found.slots, lambda cache, at, by, r=readers, v=valid, s=static: r.slots(cache, at, by, v, s)
+                )
         return ranges
 
     def _ranges(self, metadata: Any, block_size: int, capturing: bool) -> dict[str, windows.Range]:
@@ -159,12 +160,3 @@ def _side_by_side(key: Static, value: Static, heads: int) -> Static:
         pair = [t if t.dim() == 2 else t.reshape(-1, 1).expand(heads, 1) for t in (key[name], value[name])]
         joined[name] = torch.cat(pair)
     return joined
-
-
-_COMPILED: dict[Plane, Any] = {}
-
-
-def _compiled(plane: Plane) -> Any:
-    if plane not in _COMPILED:
-        _COMPILED[plane] = torch.compile(plane.read_back, dynamic=True)
-    return _COMPILED[plane]

@@ -7,7 +7,6 @@ step that brings a request from ``old`` to ``new`` tokens, the tokens from ``qua
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,10 +88,3 @@ def _bounds(plane: Plane, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _slots(step: Step, request: torch.Tensor, position: torch.Tensor, block_size: int) -> torch.Tensor:
     return step.block_table[request, position // block_size].long() * block_size + position % block_size
-
-
-def masked(make: Callable[[torch.Tensor], torch.Tensor], valid: torch.Tensor | None) -> Any:
-    """``make`` where ``valid``, the old rows elsewhere; ``make`` itself without a mask."""
-    if valid is None:
-        return make
-    return lambda rows: torch.where(valid[:, None, None], make(rows), rows.float())
