@@ -3,7 +3,8 @@
     python compare.py LIVE OTHER
 
 By case of OTHER: ``difference``, the largest over steps of ``|a - b| / |b|`` of the logits; ``same_tokens``, whether
-the tokens that were generated are those of OTHER's largest logits; ``restarts``, steps that began at 0 again.
+the tokens that were generated are those of OTHER's largest logits; ``apart``, how far OTHER's own keys and values were
+from LIVE's; ``restarts``, steps that began at 0 again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 import torch
 
 
-def compare(live: dict[str, Any], other: Any) -> dict[str, Any]:
-    logits = other["logits"] if isinstance(other, dict) else other
+def compare(live: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    logits = other["logits"]
     pairs = list(zip(live["logits"], logits, strict=True))
     differences = [((a - b).norm(dim=1) / b.norm(dim=1)).nan_to_num(torch.inf) for a, b in pairs]
     drawn = zip(live["tokens"], logits, strict=True)
@@ -24,11 +25,12 @@ def compare(live: dict[str, Any], other: Any) -> dict[str, Any]:
         "difference": max(float(d.max()) for d in differences),
         "median_difference": float(torch.cat(differences).median()),
         "same_tokens": all(tokens == b.argmax(1).tolist() for tokens, b in drawn),
+        "apart": other.get("apart", 0.0),
         "restarts": sum(old == 0 for steps in live["schedule"] for old, _ in steps) - len(live["schedule"]),
     }
 
 
 if __name__ == "__main__":
     first, second = (torch.load(path) for path in sys.argv[1:])
-    names = {name: case.get("live", name) if isinstance(case, dict) else name for name, case in second.items()}
-    print(json.dumps({name: compare(first[names[name]], second[name]) for name in second}))
+    found = {name: compare(first[case.get("live", name)], case) for name, case in second.items()}
+    print(json.dumps(found))

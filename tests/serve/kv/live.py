@@ -1,14 +1,16 @@
-"""Run prompts through a real vLLM on CPU, in this process, and write the logits it computed.
+"""Run prompts through a real vLLM on CPU, in this process, and write what it computed.
 
     ADRBENCH_PLUGIN='{"kv_simulation": ...}' python live.py CASES OUTPUT
 
 CASES (JSON): ``model``, ``engine`` (arguments of ``vllm.LLM``), ``text`` (a file whose tokens are the prompts),
 ``cases``: a list of ``name``, ``settings`` (``kv_simulation``), ``prompts`` (first token and number of tokens of
-each) and ``new_tokens``. One engine serves all cases; between
-two of them the simulation is exchanged, which is all that the plugin's settings decide once it is attached.
+each) and ``new_tokens``. One engine serves all cases; between two of them the simulation is exchanged, which is all
+that the plugin's settings decide once it is attached.
 
 OUTPUT (torch file): by case, for each prompt ``prompts`` (token ids), ``tokens`` (generated), ``logits``
-``[new_tokens, vocabulary]`` and ``schedule`` (length before and after each step that computed it).
+``[new_tokens, vocabulary]``, ``schedule`` (length before and after each step that computed it) and ``computed``: for
+each of these steps the keys and values that the model computed, before the plugin saw them
+``[layers, 2, tokens, heads, dim]``.
 """
 
 from __future__ import annotations
@@ -24,42 +26,71 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 import torch
 from adrbench.serve.simulation import attach
 from vllm import LLM, SamplingParams
+from vllm.model_executor.layers.attention.attention import Attention
 
 
 class Steps:
-    """What the worker computed in each step: for every request its length before and after, and its logits."""
+    """What the worker computed in each step: for every request its length before and after, logits, keys, values."""
 
     def __init__(self, runner: Any) -> None:
-        self.steps: list[tuple[str, int, int, torch.Tensor]] = []
+        self.steps: list[tuple[str, int, int, torch.Tensor, torch.Tensor]] = []
         self.logits: torch.Tensor | None = None
-        execute, compute = runner.execute_model, runner.model.compute_logits
+        self.computed: list[torch.Tensor] = []
+        self._watch_logits(runner)
+        self._watch_attention()
+        self._watch_steps(runner)
 
-        def computed(*args: Any, **kwargs: Any) -> torch.Tensor:
-            logits = compute(*args, **kwargs)
-            self.logits = logits.float().clone()
-            return logits
+    def _watch_logits(self, runner: Any) -> None:
+        compute = runner.model.compute_logits
+
+        def logits(*args: Any, **kwargs: Any) -> torch.Tensor:
+            found = compute(*args, **kwargs)
+            self.logits = found.float().clone()
+            return found
+
+        runner.model.compute_logits = logits
+
+    def _watch_attention(self) -> None:
+        forward = Attention.forward
+
+        def attend(layer: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+            rows = [x.reshape(x.shape[0], layer.num_kv_heads, layer.head_size) for x in (key, value)]
+            self.computed.append(torch.stack(rows))
+            return forward(layer, query, key, value, *args, **kwargs)
+
+        Attention.forward = attend
+
+    def _watch_steps(self, runner: Any) -> None:
+        execute = runner.execute_model
 
         def executed(output: Any, *args: Any, **kwargs: Any) -> Any:
             before = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
             cached = output.scheduled_cached_reqs
             before |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+            self.computed = []
             result = execute(output, *args, **kwargs)
             if output.num_scheduled_tokens:
-                for request, logits in zip(runner.input_batch.req_ids, self.logits, strict=True):
-                    old = before[request]
-                    self.steps.append((request, old, old + output.num_scheduled_tokens[request], logits))
+                names = runner.input_batch.req_ids
+                counts = [output.num_scheduled_tokens[name] for name in names]
+                parts = torch.stack(self.computed)[:, :, : sum(counts)].split(counts, 2)
+                for name, count, logits, part in zip(names, counts, self.logits, parts, strict=True):
+                    self.steps.append((name, before[name], before[name] + count, logits, part.clone()))
             return result
 
-        runner.execute_model, runner.model.compute_logits = executed, computed
+        runner.execute_model = executed
 
-    def of(self, request: str, prompt: int, new_tokens: int) -> tuple[list[tuple[int, int]], torch.Tensor]:
-        """The schedule of one request, and the logits of the steps after which a token was drawn."""
+    def of(self, request: str, prompt: int, new_tokens: int) -> dict[str, Any]:
+        """One request's schedule, computed keys and values, and the logits from which a token was drawn."""
         mine = [step[1:] for step in self.steps if step[0].split("-")[0] == request]
         drawn = []
-        for _, new, logits in mine:
+        for _, new, logits, _ in mine:
             if new == prompt + len(drawn) and len(drawn) < new_tokens:
                 drawn.append(logits)
-        return [(old, new) for old, new, _ in mine], torch.stack(drawn)
+        return {
+            "schedule": [(old, new) for old, new, _, _ in mine],
+            "computed": [part for *_, part in mine],
+            "logits": torch.stack(drawn),
+        }
 
 
 def main(cases_path: str, output: str) -> None:
@@ -78,12 +109,9 @@ def main(cases_path: str, output: str) -> None:
         prompts = [text[start : start + count] for start, count in case["prompts"]]
         outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
         ran = [steps.of(o.request_id, len(ids), case["new_tokens"]) for o, ids in zip(outputs, prompts, strict=True)]
-        found[case["name"]] = {
+        found[case["name"]] = {name: [one[name] for one in ran] for name in ran[0]} | {
             "prompts": prompts,
             "tokens": [list(o.outputs[0].token_ids) for o in outputs],
-            "logits": [logits for _, logits in ran],
-            "schedule": [schedule for schedule, _ in ran],
-            "counts": attach.ACTIVE.simulation.counts.read() if attach.ACTIVE.simulation else None,
         }
     torch.save(found, output)
 

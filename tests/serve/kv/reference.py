@@ -4,10 +4,15 @@
 
 ASKED (JSON): ``model``, ``live`` (output of live.py) and ``cases``: a list of ``name``, ``live`` (the case it is held
 against), ``scheme``, ``parameters``, ``scales`` (a calibration file or none). Prompts, generated tokens and steps are
-those of the live case. The cache holds what the model computed, of all tokens, and in each step
-gives attention ``Plane.round_trip`` of the whole request: the definition, with nothing incremental in it.
+those of the live case. In each step attention gets ``Plane.round_trip`` of the whole request: the definition,
+with nothing incremental in it.
 
-OUTPUT (torch file): by case, for each prompt the logits ``[new_tokens, vocabulary]`` from which each token was drawn.
+Two correct fp32 models differ in the last bits, and a value beside a rounding boundary then falls on either side
+of it: a 4-bit code turns one bit into a fifteenth of a range, and 30 layers make percents of the logits of it. So
+the cache rounds the keys and values that vLLM computed, and reports how far this model's own are from them.
+
+OUTPUT (torch file): by case ``live``, for each prompt ``logits`` ``[new_tokens, vocabulary]`` from which each token was
+drawn, and ``apart``: the largest difference of keys and values over the largest of their layer and step.
 """
 
 from __future__ import annotations
@@ -29,31 +34,37 @@ class ReadBackCache(DynamicCache):
     def __init__(self, wanted: Any, layers: dict[str, Any] | None) -> None:
         super().__init__()
         self.wanted, self.calibrated = wanted, layers
-        self.rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.rows: dict[int, torch.Tensor] = {}
+        self.computed: torch.Tensor | None = None
+        self.apart = 0.0
 
     def update(self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any, **__: Any) -> tuple:
-        if layer in self.rows:
-            key, value = (torch.cat(pair, 2) for pair in zip(self.rows[layer], (key, value), strict=True))
-        self.rows[layer] = key, value
+        own = torch.stack((key[0], value[0])).transpose(1, 2)  # [2, tokens, heads, dim]
+        new = self.computed[layer]
+        for mine, theirs in zip(own, new, strict=True):
+            self.apart = max(self.apart, float((mine - theirs).abs().max() / theirs.abs().max()))
+        self.rows[layer] = torch.cat((self.rows[layer], new), 1) if layer in self.rows else new
         values = self.calibrated[str(layer)] if self.calibrated else {}
         read = []
-        for plane, x, which in ((self.wanted.key, key, "key"), (self.wanted.value, value, "value")):
-            # [1, heads, tokens, dim] to the reference's [tokens, heads, dim] and back
-            back = plane.round_trip(x[0].transpose(0, 1), plane.static(values.get(which)))
-            read.append(back.transpose(0, 1)[None].to(x.dtype))
+        for plane, x, which in zip(
+            (self.wanted.key, self.wanted.value), self.rows[layer], ("key", "value"), strict=True
+        ):
+            back = plane.round_trip(x, plane.static(values.get(which)))
+            read.append(back.transpose(0, 1)[None])
         return tuple(read)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self.rows[layer_idx][0].shape[2] if layer_idx in self.rows else 0
+        return self.rows[layer_idx].shape[1] if layer_idx in self.rows else 0
 
 
-def replay(model: Any, cache: ReadBackCache, ids: list[int], prompt: int, schedule: list[Any]) -> torch.Tensor:
+def replay(model: Any, cache: ReadBackCache, ids: list[int], prompt: int, steps: list[Any]) -> torch.Tensor:
     """Logits of each step that ends where the next token is unknown, computed in the steps given.
 
     A step that starts at 0 again is a preempted request's: all that it had is computed anew.
     """
     logits: list[torch.Tensor] = []
-    for old, new in schedule:
+    for (old, new), computed in steps:
+        cache.computed = computed
         if old < cache.get_seq_length():
             assert old == 0, f"a request went back to {old} tokens"
             cache.rows.clear()
@@ -83,11 +94,13 @@ def main(asked_path: str, output: str) -> None:
         layers = None
         if case.get("scales"):
             layers = json.loads(Path(case["scales"]).read_text())["measured"]["schemes"][case["scheme"]]["layers"]
-        logits = [
-            replay(model, ReadBackCache(wanted, layers), ids + tokens, len(ids), steps)
-            for ids, tokens, steps in zip(ran["prompts"], ran["tokens"], ran["schedule"], strict=True)
-        ]
-        found[case["name"]] = {"live": case["live"], "logits": logits}
+        logits, apart = [], 0.0
+        for row, ids in enumerate(ran["prompts"]):
+            cache = ReadBackCache(wanted, layers)
+            steps = list(zip(ran["schedule"][row], ran["computed"][row], strict=True))
+            logits.append(replay(model, cache, ids + ran["tokens"][row], len(ids), steps))
+            apart = max(apart, cache.apart)
+        found[case["name"]] = {"live": case["live"], "logits": logits, "apart": apart}
     torch.save(found, output)
 
 
