@@ -232,6 +232,11 @@ def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
         problems.append(
             f"kv_cache_dtype: {arm.kv_cache_dtype!r} with `kv_simulation` would quantise twice; leave it `auto`"
         )
+    if arm.plugin is not None and arm.plugin.scheme is not None:
+        problems.append(
+            f"kv_simulation: backend CUSTOM already stores {arm.plugin.scheme}; simulating another scheme there "
+            "would quantise twice; remove one of them"
+        )
     if scheme.needs_calibration and wanted.scales is None:
         problems.append(f"kv_simulation.scales: {wanted.scheme} has static scales; name the calibration evidence")
     flags = {s.path[0] for s in policies.settings(platform.serve.args + policies.arm_flags(arm))}

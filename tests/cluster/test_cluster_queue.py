@@ -257,7 +257,15 @@ def test_the_real_workflow_serves_on_the_queue(run, serve_python, tmp_path):
         "device: {partition: dcu, minutes: 30, memory_mb: 8000, cpus: 2}\n"
     )
     target = "results/cpu/serve/auto/r1/short.json"
-    argv = [sys.executable, "-m", "adrbench.cluster", target, "--", "--config", f"cluster={{site: {tmp_path}/site.yaml}}"]
+    argv = [
+        sys.executable,
+        "-m",
+        "adrbench.cluster",
+        target,
+        "--",
+        "--config",
+        f"cluster={{site: {tmp_path}/site.yaml}}",
+    ]
     env = run.slurm.env | {"PYTHONPATH": str(ROOT / "pythonpath")}
     with open(run.log, "ab") as stream:
         process = subprocess.Popen(

@@ -61,6 +61,12 @@ def test_a_second_quantisation_by_vllm_is_refused(run):
         run({"kv_simulation": {"scheme": "kivi4"}, "kv_cache_dtype": "fp8_e4m3"})
 
 
+def test_a_scheme_beside_one_that_the_backend_stores_is_refused(run):
+    plugin = {"mechanism": "L3", "backend": "CUSTOM", "scheme": "int8_per_token_head"}
+    with pytest.raises(ConfigError, match="CUSTOM already stores int8_per_token_head"):
+        run({"kv_simulation": {"scheme": "int4_g32"}, "plugin": plugin})
+
+
 @pytest.mark.parametrize(("scheme", "refused"), [("kivi4", True), ("first256_int4", False), ("int4_g32", False)])
 def test_prefix_caching_is_refused_where_a_cached_block_would_be_read_in_two_ways(run, scheme, refused):
     if not refused:

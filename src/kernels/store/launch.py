@@ -28,7 +28,12 @@ def scope_of(scheme: Scheme) -> str:
     """
     key, value = scheme.key, scheme.value
     plain = type(key) is Plane and not (key.depends_on_length or key.sink or key.limit)
-    if plain and key == value and key.scope == "row_group" and (key.group, key.values.bits, key.scale_bytes) == (32, 4, 2):
+    if (
+        plain
+        and key == value
+        and key.scope == "row_group"
+        and (key.group, key.values.bits, key.scale_bytes) == (32, 4, 2)
+    ):
         return "group"
     names = {"none": "none", "tensor": "static", "head": "static", "token_head": "token"}
     if key != value or not plain or key.zero or key.scope not in names:

@@ -52,6 +52,8 @@ def attach(backend: Any) -> None:
     if backend.is_mla():
         raise ValueError(f"kv_simulation: {name} stores latent vectors (MLA), not keys and values")
     simulation = ACTIVE.simulation
+    if simulation is not None and backend.__module__.startswith("adrbench.kernels"):
+        raise ValueError(f"kv_simulation: {name} already stores a scheme of its own; it would be quantised twice")
     if simulation is not None and simulation.windowed:
         if name in ARGUMENT_READERS:
             raise ValueError(f"kv_simulation: {name} reads a prompt's own tokens past the cache; take TRITON_ATTN")
