@@ -48,6 +48,21 @@ def test_changed_windows_are_kept_too(facts):
 
 
 @needs_torch
+def test_recorded_rows_are_those_that_the_model_computed(facts):
+    assert facts["recorded"]["equal"]
+
+
+@needs_torch
+def test_the_report_says_what_was_simulated_where(facts):
+    report = facts["recorded"]["report"]
+    assert report["scheme"] == "int4_g32"
+    assert report["backend"].endswith("Backend")
+    assert report["layers"] == 2
+    assert report["tokens_seen"] == report["tokens_quantised"] == 28
+    assert report["engine"] is False, "this is no child of an API server"
+
+
+@needs_torch
 @pytest.mark.parametrize("case", ["wrong-window", "no-requantisation"])
 def test_a_broken_simulation_is_noticed(facts, case):
     assert facts["broken"][case] > 0

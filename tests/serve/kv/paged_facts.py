@@ -272,6 +272,37 @@ def refusals() -> dict[str, str]:
     return found
 
 
+def recorded() -> dict[str, Any]:
+    """A recorder beside a simulation: are its rows those that the model computed, without padding?"""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.pt"
+        attach.ACTIVE.simulation = None
+        settings = {"kv_simulation": {"scheme": "int4_g32"}, "kv_record": {"file": str(file), "tokens": 20}}
+        attach.activate(settings, folder)
+        backend = make_backend("blocks-first")
+        attach.attach(backend)
+        impl, cache = backend.get_impl_cls()(), torch.zeros(SHAPES["blocks-first"])
+        rows = torch.randn(2, 2, 2, 16, HEADS, DIM)  # layer, step, key or value
+        layers = [
+            SimpleNamespace(layer_name=f"model.layers.{i}.attn", num_kv_heads=HEADS, head_size=DIM) for i in (0, 1)
+        ]
+        for layer in layers:
+            attach._state(layer, torch.device("cpu"))
+        slots = torch.tensor([*range(16, 30), -1, -1])
+        for step in (0, 1):
+            for i, layer in enumerate(layers):
+                impl.do_kv_cache_update(layer, *rows[i, step], cache, slots)
+        attach.ACTIVE.recorder = None
+        found = torch.load(file)
+        wanted = torch.cat((rows[:, 0, :, :14], rows[:, 1, :, :6]), 2)
+        equal = all(
+            torch.equal(found[i][which], wanted[i, j]) for i in (0, 1) for j, which in enumerate(("key", "value"))
+        )
+        attach.ACTIVE.simulation.counts.flush()
+        report = json.loads((Path(folder) / engine.REPORT).read_text())
+    return {"equal": equal, "report": report}
+
+
 def broken() -> dict[str, int]:
     """Wrong reads of a simulation with a fault in it."""
     found, saved = {}, windows.quantised_end
@@ -297,7 +328,7 @@ def main() -> None:
     runs["kivi4-group64"] = run(
         "kivi4", "planes-first", torch.float32, False, 3, {"group": 32, "step": 64, "residual": 7}
     )
-    print(json.dumps({"runs": runs, "refusals": refusals(), "broken": broken()}))
+    print(json.dumps({"runs": runs, "refusals": refusals(), "broken": broken(), "recorded": recorded()}))
 
 
 if __name__ == "__main__":
