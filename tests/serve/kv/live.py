@@ -45,7 +45,7 @@ class Steps:
 
         def logits(*args: Any, **kwargs: Any) -> torch.Tensor:
             found = compute(*args, **kwargs)
-            self.logits = found.float().clone()
+            self.logits = found.float().cpu().clone()
             return found
 
         runner.model.compute_logits = logits
@@ -55,7 +55,7 @@ class Steps:
 
         def attend(layer: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
             rows = [x.reshape(x.shape[0], layer.num_kv_heads, layer.head_size) for x in (key, value)]
-            self.computed.append(torch.stack(rows))
+            self.computed.append(torch.stack(rows).float().cpu())
             return forward(layer, query, key, value, *args, **kwargs)
 
         Attention.forward = attend
