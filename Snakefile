@@ -19,7 +19,7 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
-from adrbench.config import jobs
+from adrbench.config import inputs, jobs
 from adrbench.evidence import canonical
 
 end_with_batch_script()
@@ -56,7 +56,9 @@ include: "rules/eval.smk"
 include: "rules/profile.smk"
 include: "rules/claims.smk"
 include: "rules/decide.smk"
+include: "rules/lock.smk"
 include: "rules/report.smk"
+include: "rules/audit.smk"
 
 
 # Analysis runs where Snakemake runs: seconds of work are not worth a place in a queue.
@@ -74,6 +76,7 @@ rule all:
     default_target: True
     input:
         PUBLISHED,
+        unnamed_evidence(),
 
 
 rule verify:

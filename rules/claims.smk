@@ -3,12 +3,7 @@ if RUN.main.claims.enabled:
 
     rule claims:
         input:
-            leaves(
-                {
-                    name: all_evidence()[name]
-                    for name in ("device", "serve", "eval", "profile")
-                }
-            ),
+            claims_evidence(),
             ENVIRONMENT["serve"],
         output:
             evidence=CLAIMS,

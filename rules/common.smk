@@ -150,6 +150,44 @@ def all_evidence():
     }
 
 
+def evidence_of(adr):
+    """Paths of the evidence that one decision rests on.
+
+    Raises:
+        WorkflowError: it is not a decision of this configuration.
+    """
+    if adr not in RUN.decisions:
+        raise WorkflowError(
+            f"{adr!r} is not among `adrs` of the configuration; there are {', '.join(RUN.decisions)}"
+        )
+    return inputs.evidence(RUN.decisions[adr], PLATFORM, all_evidence())
+
+
+def claims_evidence():
+    """What the documents' statements are held against: evidence of the decisions that `claims.decisions` names."""
+    decisions = [adr for adr in RUN.main.claims.decisions if adr in RUN.decisions]
+    parts = [evidence_of(adr) for adr in decisions]
+    stages = ("device", "serve", "eval", "profile")
+    return sorted({path for part in parts for stage in stages for path in leaves(part[stage])} | {DEVICE})
+
+
+def unnamed_evidence():
+    """Evidence of the arms that no decision names: measured with everything, reported nowhere."""
+    named = {
+        arm.name
+        for decision in RUN.decisions.values()
+        for arm in inputs.arms(decision, PLATFORM)
+    }
+    everything = all_evidence()
+    return [
+        path
+        for stage in inputs.BY_ARM
+        for arm, tree in everything[stage].items()
+        if arm not in named
+        for path in leaves(tree)
+    ]
+
+
 def leaves(tree):
     """All paths of a nested dictionary of paths."""
     if tree is None:

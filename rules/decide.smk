@@ -1,7 +1,7 @@
 # The verdict of one decision, computed from evidence.
 rule decide:
     input:
-        leaves(all_evidence()),
+        lambda wildcards: leaves(evidence_of(wildcards.adr)),
     output:
         evidence=f"{RESULTS}/decide/{{adr}}.json",
     log:
@@ -12,7 +12,7 @@ rule decide:
         PLATFORM.serve.container
     params:
         spec=lambda wildcards: canonical(
-            jobs.decide(RUN, wildcards.adr, all_evidence())
+            jobs.decide(RUN, wildcards.adr, evidence_of(wildcards.adr))
         ),
         code=jobs.code_digest("decide"),
     message:

@@ -5,10 +5,44 @@ PUBLISHED = [
 ]
 
 
+def report_evidence(adr):
+    """What a report is made from: the decision's evidence, and what was derived from it."""
+    derived = {
+        "decide": f"{RESULTS}/decide/{adr}.json",
+        "history": f"{RESULTS}/history/{adr}.json",
+        "lock": f"reports/{P}/lock/{adr}/lock.json",
+    }
+    return evidence_of(adr) | derived
+
+
+def report_spec(adr, language):
+    return canonical(jobs.report(RUN, adr, language, report_evidence(adr)))
+
+
+# A verdict that differs from the last one is added to the history, which no rule ever deletes.
+rule history:
+    input:
+        f"{RESULTS}/decide/{{adr}}.json",
+    output:
+        evidence=f"{RESULTS}/history/{{adr}}.json",
+    log:
+        f"{LOGS}/report/history-{{adr}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        store=f"history/{P}",
+    message:
+        "history: {wildcards.adr} (log: {log})"
+    shell:
+        PROJECT + "-m adrbench.report.history {input:q} --store {params.store:q} "
+        "--output {output.evidence:q} > {log:q} 2>&1"
+
+
 rule report:
     input:
-        leaves(all_evidence()),
-        decide=f"{RESULTS}/decide/{{adr}}.json",
+        lambda wildcards: leaves(report_evidence(wildcards.adr)),
     output:
         evidence=f"reports/{P}/{{adr}}{{suffix}}",
     log:
@@ -20,13 +54,8 @@ rule report:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards, input: canonical(
-            jobs.report(
-                RUN,
-                wildcards.adr,
-                LANGUAGE_OF[wildcards.suffix],
-                all_evidence() | {"decide": input.decide},
-            )
+        spec=lambda wildcards: report_spec(
+            wildcards.adr, LANGUAGE_OF[wildcards.suffix]
         ),
         code=jobs.code_digest("report"),
     message:
@@ -35,18 +64,81 @@ rule report:
         job("report")
 
 
+# What a report was made from and by which specifications: the audit makes it again, `status` looks for changes.
+rule seal:
+    input:
+        [f"reports/{P}/{{adr}}{SUFFIX[language]}" for language in LANGUAGES],
+        decide=f"{RESULTS}/decide/{{adr}}.json",
+    output:
+        evidence=f"reports/{P}/{{adr}}.seal.json",
+    log:
+        f"{LOGS}/report/seal-{{adr}}.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        spec=lambda wildcards: canonical(
+            jobs.seal(
+                RUN, wildcards.adr, evidence_of(wildcards.adr), report_evidence
+            )
+        ),
+        code=jobs.code_digest("report"),
+    message:
+        "seal: {output} (log: {log})"
+    shell:
+        job("report.seal")
+
+
+def published_along(wildcards):
+    """Documents that are published with this one."""
+    if wildcards.document == "claims":
+        return []
+    decision = RUN.decisions[wildcards.document]
+    names = [name for name in decision.together if name in RUN.decisions]
+    if RUN.main.claims.enabled and "claims" in decision.stages:
+        names.append("claims")
+    return [
+        f"reports/{name}{SUFFIX[language]}" for name in names for language in LANGUAGES
+    ]
+
+
 rule publish:
     input:
-        [f"reports/{P}/{Path(path).name}" for path in PUBLISHED],
+        lambda wildcards: (
+            [f"reports/{P}/{wildcards.document}.seal.json"]
+            if wildcards.document != "claims"
+            else []
+        ),
+        published_along,
+        texts=[f"reports/{P}/{{document}}{SUFFIX[language]}" for language in LANGUAGES],
     output:
-        PUBLISHED,
+        [f"reports/{{document}}{SUFFIX[language]}" for language in LANGUAGES],
     log:
-        f"{LOGS}/report/publish.log",
+        f"{LOGS}/report/publish-{{document}}.log",
+    wildcard_constraints:
+        document=r"adr[a-z0-9]+|claims",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        platform=P,
+    message:
+        "report: {output} are now those of platform {params.platform}"
+    shell:
+        PROJECT + "-m adrbench.report.publish {input.texts:q} --to reports 2> {log:q}"
+
+
+# Every report with its status; one whose evidence changed since is marked as stale.
+rule status:
+    log:
+        f"{LOGS}/report/status.log",
     conda:
         "../envs/analysis.yaml"
     container:
         PLATFORM.serve.container
     message:
-        "report: reports of platform {P} are now those in reports/"
+        "status: the published ADRs"
     shell:
-        PROJECT + "-m adrbench.report.publish {input:q} --to reports 2> {log:q}"
+        PROJECT + "-m adrbench.report.status 2>&1 | tee -i {log:q}"

@@ -13,11 +13,14 @@ from adrbench.claims.schema import ClaimError, Place
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 ItemKind = Literal["unverified", "to-do", "contradiction"]
-State = Literal["settled", "open", "resolved"]
+State = Literal["settled", "open", "resolved", "not_applicable"]
 
 
 class Item(BaseModel):
-    """One open item. It rests on claims, or says what it ``needs``."""
+    """One open item. It rests on claims, or says what it ``needs``.
+
+    ``not_applicable`` says why no decision has to resolve a contradiction.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,6 +30,7 @@ class Item(BaseModel):
     place: Place | None = None
     claims: list[str] = []
     needs: Text | None = None
+    not_applicable: Text | None = None
 
     @model_validator(mode="after")
     def _can_be_settled(self) -> Item:
@@ -37,9 +41,10 @@ class Item(BaseModel):
 
 @dataclass(frozen=True)
 class ItemState:
-    """``settled``: all claims were checked. ``resolved``: a decision file says how. Else ``open``.
+    """``settled``: all claims were checked. ``resolved``: a decision file says how. ``not_applicable``: no decision
+    has to. Else ``open``.
 
-    ``claims`` are (id, verdict) pairs, ``needs`` what is missing, in both languages.
+    ``claims`` are (id, verdict) pairs, ``needs`` what is missing, or how or why it is settled, in both languages.
     """
 
     item: Item
@@ -82,8 +87,10 @@ def load_resolutions(decisions: Iterable[Path]) -> dict[str, Text]:
         try:
             raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
             for entry in raw.get("resolutions") or []:
-                text = Text.model_validate(entry["text"])
-                found[entry["id"]] = Text(en=f"{raw['id']}: {text.en}", zh=f"{raw['id']}: {text.zh}")
+                text, before = Text.model_validate(entry["text"]), found.get(entry["id"])
+                both = [Text(en=f"{raw['id']}: {text.en}", zh=f"{raw['id']}: {text.zh}")]
+                both = [before, *both] if before else both
+                found[entry["id"]] = Text(en=" ".join(t.en for t in both), zh=" ".join(t.zh for t in both))
         except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ClaimError(f"{path}: resolutions cannot be read: {error}") from None
     return found
@@ -100,6 +107,8 @@ def state_of(item: Item, verdicts: Mapping[str, Mapping[str, Any]], resolutions:
     claims = [(c, str(verdicts[c]["verdict"])) for c in item.claims]
     if item.id in resolutions:
         return ItemState(item, "resolved", claims, resolutions[item.id])
+    if item.not_applicable is not None:
+        return ItemState(item, "not_applicable", claims, item.not_applicable)
     if item.needs is not None:
         return ItemState(item, "open", claims, item.needs)
     missing = [Text.model_validate(verdicts[c]["needs"]) for c, verdict in claims if verdict == "unverified"]

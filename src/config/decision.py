@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from adrbench.config.models import Name, Section, Text
 from pydantic import Field, model_validator
@@ -40,7 +40,9 @@ class Gate(Section):
 class Objective(Section):
     """What the winner is best at, among the options that pass all gates."""
 
-    metric: Literal["output_tokens_per_s", "total_tokens_per_s", "goodput", "kv_pool_tokens"]
+    metric: Literal["output_tokens_per_s", "total_tokens_per_s", "goodput", "kv_pool_tokens", "kv_usable_tokens"] = Field(
+        description="`kv_usable_tokens`: tokens of a tier's mean length that whole sequences fill in the pool at once"
+    )
     minimum_gain: float = Field(ge=0, description="least gain over the baseline worth a switch, as a fraction")
     gain_rule: Literal["lower_bound", "estimate"] = Field(
         "estimate",
@@ -49,33 +51,133 @@ class Objective(Section):
     )
 
 
-class Resolution(Section):
-    """A contradiction of the team's rules and how this file resolves it."""
+class Check(Section):
+    """One fact that a decision of `kind: facts` needs: a quantity looked up in evidence, held against a limit."""
 
     id: str
+    title: Text
+    quantity: Literal[
+        "identified",
+        "fp8_self_check",
+        "bandwidth_of_datasheet",
+        "weights_of_memory",
+        "tiers_of_kv_pool",
+        "rounds_measured",
+        "completion",
+        "reference_ratio",
+    ] = Field(description="one of `src/decide/quantities.py`")
+    at_least: float | None = Field(None, description="the quantity must be at least this")
+    at_most: float | None = Field(None, description="the quantity must be at most this")
+    on_failure: Literal["blocked", "proposed"] = Field(
+        "blocked", description="status when it fails: the platform cannot, or something has to be cleared up first"
+    )
+
+    @model_validator(mode="after")
+    def _limited(self) -> Check:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError(f"check {self.id}: `at_least` or `at_most` is needed")
+        return self
+
+
+class Reference(Section):
+    """Published figures that a platform's baseline is held against."""
+
+    platforms: list[Name] = Field(description="platforms that the figures are about; elsewhere they are only quoted")
+    tokens_per_s: list[float] = Field(description="one for each tier of the platform, in the order of its file")
+    source: Text
+
+
+class Resolution(Section):
+    """An ambiguity or contradiction of the team's rules and how this file resolves it."""
+
+    id: str = Field(description="`F8-<n>` of config/claims/open.yaml, or a word for an ambiguity")
+    by: str = Field(description="key of this file that carries the choice, such as `objective.minimum_gain`")
     text: Text
 
 
-class Decision(Section):
-    """One ADR."""
+Stage = Literal["kernels", "serve", "eval", "integrate", "profile", "ceiling", "claims"]
+
+
+class Record(Section):
+    """What every ADR has."""
 
     id: Name
     number: str
     title: Text
     question: Text
     policy: dict[str, Name] = Field(description="policy the winner must meet: `default`, and by platform name")
-    options: list[Option] = Field(min_length=2)
-    gates: list[Gate]
-    objective: Objective
+    stages: list[Stage] = Field(
+        ["kernels", "serve", "eval", "claims"],
+        description="evidence it rests on, beside device and model; of serve and eval only that of its own arms",
+    )
+    together: list[Name] = Field([], description="ADRs that are published along with it")
     confidence: float = Field(0.95, gt=0.5, lt=1)
-    delta: Text = Field(description="how the accuracy difference is defined, printed in the ADR")
-    resolutions: list[Resolution] = Field([], description="how contradictions of the rules are resolved")
+    resolutions: list[Resolution] = Field([], description="how ambiguities and contradictions are resolved")
 
     @model_validator(mode="after")
-    def _has_default_policy(self) -> Decision:
+    def _keys_are_there(self) -> Record:
         if "default" not in self.policy:
             raise ValueError("policy: the key `default` is needed")
+        for item in self.resolutions:
+            if not self.has(item.by):
+                raise ValueError(f"resolutions[{item.id}].by: {item.by!r} is no key of this file")
         return self
+
+    def has(self, dotted: str) -> bool:
+        """Whether a dotted key leads somewhere in this file; a list is entered by the id or name of its entries."""
+        return self.value_at(dotted) is not None
+
+    def value_at(self, dotted: str) -> object:
+        """The value at a dotted key, None where there is none."""
+        node: object = self.model_dump(mode="json")
+        for part in dotted.split("."):
+            if isinstance(node, list):
+                node = next((e for e in node if isinstance(e, dict) and part in (e.get("id"), e.get("name"))), None)
+            else:
+                node = node.get(part) if isinstance(node, dict) else None
+        return node
 
     def policy_for(self, platform: str) -> str:
         return self.policy.get(platform, self.policy["default"])
+
+
+class Decision(Record):
+    """A choice among options that are served and compared."""
+
+    kind: Literal["comparison"] = "comparison"
+    options: list[Option] = Field(min_length=2)
+    varies: Literal["block_size"] | None = Field(
+        None,
+        description="resolved setting that tells the options apart: one that vLLM resolves as the baseline's is none",
+    )
+    gates: list[Gate]
+    objective: Objective
+    mechanisms: list[Literal["flag", "priority", "register"]] = Field(
+        ["flag", "priority", "register"],
+        min_length=1,
+        description="ways by which the winner may be locked, in order of preference; exactly one is ever active",
+    )
+    delta: Text | None = Field(None, description="how the accuracy difference is defined, printed in the ADR")
+
+    @model_validator(mode="after")
+    def _delta_fits(self) -> Decision:
+        if any(gate.metric == "accuracy_delta" for gate in self.gates) != (self.delta is not None):
+            raise ValueError("delta: needed with a gate on accuracy_delta, and only there")
+        return self
+
+
+class Facts(Record):
+    """A record of facts about the platform: no options, but checks that all must pass."""
+
+    kind: Literal["facts"]
+    subject: Literal["device", "baseline"] = Field(description="what an accepted status names")
+    checks: list[Check] = Field(min_length=1)
+    reference: Reference | None = Field(None, description="published figures, for the check `reference_ratio`")
+
+
+AnyDecision = Annotated[Decision | Facts, Field(union_mode="left_to_right")]
+
+
+def model_of(data: object) -> type[Decision] | type[Facts]:
+    """The model that a decision file's content is to be validated with, by its `kind`."""
+    return Facts if isinstance(data, dict) and data.get("kind") == "facts" else Decision

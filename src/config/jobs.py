@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.config import policy as policies
+from adrbench.config import inputs
+from adrbench.config.decision import Facts
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin
 from adrbench.config.policy import arm_flags
@@ -225,10 +227,14 @@ def claims(run: Run, python: str) -> dict[str, Any]:
 
 
 def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
+    """``DecideSpec`` of a comparison, ``FactsSpec`` of a record of facts; only the decision's own arms enter."""
     decision = run.decisions[adr]
+    if isinstance(decision, Facts):
+        return facts(run, decision, evidence)
     policy = decision.policy_for(run.platform.name)
-    arms = [arm.model_dump(mode="json") for arm in run.platform.arms]
-    violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in run.platform.arms}
+    mine = inputs.arms(decision, run.platform)
+    arms = [arm.model_dump(mode="json") for arm in mine]
+    violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in mine}
     return {
         "platform": run.platform.name,
         "decision": decision.model_dump(mode="json"),
@@ -238,6 +244,18 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,
         "gain_rule": decision.objective.gain_rule,
+    }
+
+
+def facts(run: Run, decision: Facts, evidence: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "platform": run.platform.name,
+        "decision": decision.model_dump(mode="json"),
+        "policy": decision.policy_for(run.platform.name),
+        "baseline": run.platform.baseline.name,
+        "declared": run.platform.device.model_dump(mode="json"),
+        "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
+        "evidence": evidence,
     }
 
 

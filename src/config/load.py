@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 from adrbench.config import policy as policies
-from adrbench.config.decision import Decision
+from adrbench.config.decision import Decision, Facts, model_of
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
 from adrbench.device import rules
@@ -134,7 +134,7 @@ class Run:
     main: Main
     platform: Platform
     policies: dict[str, Policy]
-    decisions: dict[str, Decision]
+    decisions: dict[str, Decision | Facts]
     sources: dict[str, str]
 
     def serving_arms(self) -> list[Arm]:
@@ -292,6 +292,22 @@ def _check_lengths(platform: Platform, file: str) -> list[str]:
     ]
 
 
+def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts]:
+    """The decisions to render, by name.
+
+    Raises:
+        ConfigError: a file is refused, its id is not its name, or it names an ADR that is not rendered.
+    """
+    decisions: dict[str, Decision | Facts] = {}
+    for adr in main.adrs:
+        path = f"{main.decisions}/{adr}.yaml"
+        data = read_yaml(root / path)
+        decisions[adr] = parse(model_of(data), data, path)
+        if decisions[adr].id != adr:
+            raise ConfigError(f"{path}: id: {decisions[adr].id!r} must equal the file's name {adr!r}")
+    return decisions
+
+
 def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config.yaml") -> Run:
     """Validate the main configuration and all that it names.
 
@@ -310,10 +326,7 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
     if not isinstance(raw, dict):
         raise ConfigError(f"{main.policies}: a mapping of policy names is needed")
     named = {name: parse(Policy, content, f"{main.policies}: {name}") for name, content in raw.items()}
-    decisions = {}
-    for adr in main.adrs:
-        path = f"{main.decisions}/{adr}.yaml"
-        decisions[adr] = parse(Decision, read_yaml(root / path), path)
+    decisions = load_decisions(main, root)
     sources = {"main": source, "platform": file, "policies": main.policies}
     run = Run(main, platform, named, decisions, sources)
     problems = [

@@ -348,6 +348,9 @@ class Claims(Section):
 
     enabled: bool = True
     versions: list[str] = Field(["0.18.1"], description="vLLM versions whose source is checked")
+    decisions: list[Name] = Field(
+        ["adr0010", "adr0011"], description="decisions whose evidence the documents' statements are held against"
+    )
     files: list[str] = Field(["adr0010", "adr0011", "learning", "rules"], description="files of config/claims/")
     wheels: str | None = Field(None, description="folder of vLLM wheels; none: .envs/wheels, filled by the set-up")
 

@@ -2,7 +2,8 @@
 
     python -m adrbench.decide --spec JSON --output results/<platform>/decide/<adr>.json
 
-The specification is ``spec.DecideSpec``, the document ``verdict.Verdict``. Nothing is measured here:
+The specification is ``spec.DecideSpec`` (of a record of facts ``facts_spec.FactsSpec``), the document
+``verdict.Verdict``. Nothing is measured here:
 the same evidence gives the same document.
 """
 
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.decide import accuracy as accuracies
-from adrbench.decide import objective, options, schedule, status, steady
+from adrbench.decide import facts, objective, options, schedule, status, steady
 from adrbench.decide.comparable import confounded, refuse_serve
 from adrbench.decide.context import Context
+from adrbench.decide.facts_spec import parse_facts
 from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
 from adrbench.decide.records import digests, load_eval, load_integrate, load_serve
@@ -83,7 +85,8 @@ def judge(context: Context) -> Verdict:
 
 
 def work(raw: dict[str, Any], output: Path) -> None:
-    verdict = judge(gather(parse_spec(raw)))
+    is_facts = raw.get("decision", {}).get("kind") == "facts"
+    verdict = facts.judge(parse_facts(raw)) if is_facts else judge(gather(parse_spec(raw)))
     write_json(output, verdict.model_dump(mode="json"))
     chosen = f" ({verdict.status.option})" if verdict.status.option else ""
     say(f"{verdict.decision}: {verdict.status.word}{chosen}: {verdict.status.text.en}")

@@ -18,7 +18,7 @@ from adrbench.decide.verdict import ObjectiveResult, ObjectiveVerdict
 from adrbench.decide.words import text
 
 # Its value follows from the configuration and the free memory; rounds that agree show no noise.
-DETERMINISTIC = {"kv_pool_tokens"}
+DETERMINISTIC = {"kv_pool_tokens", "kv_usable_tokens"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Gain:
 def per_round(context: Context, arm: str) -> dict[int, float] | Text:
     """Round -> objective, averaged over tiers by their weights (geometric mean); a text says what is missing."""
     metric = context.spec.decision.objective.metric
-    if metric in DETERMINISTIC:
+    if metric == "kv_pool_tokens":
         # One server has one pool: every tier of a round reports the same.
         merged = {r: v for tier in context.tiers for r, v in context.values(arm, tier, metric).items()}
         return merged or text(f"{metric} of arm {arm}", f"arm {arm} 的 {metric}")

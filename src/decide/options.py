@@ -52,6 +52,24 @@ def _refusal(context: Context, arm: ArmInfo) -> Text:
     )
 
 
+def _same_setting(context: Context, arm: str) -> Text | None:
+    """Why an arm is no option of its own: vLLM resolved the setting that it was made for as the baseline's."""
+    key = context.spec.decision.varies
+    if key is None or arm == context.baseline or context.baseline not in context.runs:
+        return None
+    ours, theirs = (
+        next(run for tiers in context.runs[name].values() for run in tiers.values()).document.resolved.get(key)
+        for name in (arm, context.baseline)
+    )
+    if ours is None or ours != theirs:
+        return None
+    asked = next((info.model_dump().get(key) for info in context.spec.arms if info.name == arm), None)
+    return text(
+        f"vLLM was asked for {key} {asked} and resolved {ours}, as for the baseline: the same configuration",
+        f"要求 {key} 为 {asked}, vLLM 实际解析为 {ours}, 与 baseline 相同: 是同一配置",
+    )
+
+
 def candidate(context: Context, option: Option) -> Candidate:
     """How this platform stands to an option."""
     spec = context.spec
@@ -72,12 +90,14 @@ def candidate(context: Context, option: Option) -> Candidate:
         return Candidate(
             option, arm.name, True, text(f"arm {arm.name} is not measured yet", f"arm {arm.name} 尚未测量")
         )
-    return Candidate(option, arm.name, True, None)
+    same = _same_setting(context, arm.name)
+    return Candidate(option, arm.name, same is None, same)
 
 
 def _unmeasured(context: Context, found: Candidate) -> OptionResult:
     assert found.reason is not None
     told = found.option.name in context.spec.blocked or _ignored(context, found.option.name) is not None
+    # An option that this platform can only run as the baseline is as blocked as one that it cannot run.
     blocked = told or (found.arm is not None and not found.runnable)
     return OptionResult(
         name=found.option.name, title=found.option.title, arm=found.arm, state="blocked" if blocked else "absent",

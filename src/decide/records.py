@@ -40,6 +40,22 @@ class TierRun:
         value = self.document.resolved.get("kv_pool_tokens")
         return None if value is None else number(value, self.path, "resolved.kv_pool_tokens")
 
+    @property
+    def usable_tokens(self) -> float | None:
+        """Tokens of this tier's requests that whole sequences of the mean length fill in the pool at once.
+
+        A sequence takes whole blocks; the rest of its last one is lost. None where the pool or its block size is
+        unknown, or one such sequence does not fit.
+        """
+        block, pool = self.document.resolved.get("block_size"), self.pool_tokens
+        if not block or pool is None:
+            return None
+        measured, asked = self.document.measured, self.document.asked.get("tier") or {}
+        mean = measured.get("input_tokens", {}).get("total", 0) / max(1, self.completed)
+        length = round(mean) + int(asked.get("output_tokens") or 0)
+        sequences = pool // block // math.ceil(length / block) if length else 0
+        return float(sequences * length) or None
+
 
 # arm -> round -> tier
 Runs = dict[str, dict[int, dict[str, TierRun]]]
@@ -129,6 +145,8 @@ def series(runs: Runs, arm: str, tier: str) -> Iterator[tuple[str, dict[int, flo
         yield metric, {r: value for r, value in values.items() if value}
     pools = {r: run.pool_tokens for r, run in rounds.items()}
     yield "kv_pool_tokens", {r: value for r, value in pools.items() if value}
+    usable = {r: run.usable_tokens for r, run in rounds.items()}
+    yield "kv_usable_tokens", {r: value for r, value in usable.items() if value}
 
 
 def digests(spec: DecideSpec) -> dict[str, str]:

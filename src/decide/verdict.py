@@ -216,6 +216,7 @@ class Verdict(Document):
     baseline: str
     status: Status
     options: list[OptionResult]
+    checks: list[GateResult] = Field([], description="of a record of facts: each check, ``metric`` its quantity")
     accuracy: dict[str, Accuracy]
     noise: dict[str, dict[str, Noise]]
     latency: dict[str, dict[str, dict[str, Latency]]]
