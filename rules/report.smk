@@ -15,6 +15,11 @@ def report_evidence(adr):
     return evidence_of(adr) | derived
 
 
+def decision_of(adr):
+    evidence_of(adr)  # names what there is, when it is none
+    return RUN.decisions[adr]
+
+
 def report_spec(adr, language):
     return canonical(jobs.report(RUN, adr, language, report_evidence(adr)))
 
@@ -94,7 +99,7 @@ def published_along(wildcards):
     """Documents that are published with this one."""
     if wildcards.document == "claims":
         return []
-    decision = RUN.decisions[wildcards.document]
+    decision = decision_of(wildcards.document)
     names = [name for name in decision.together if name in RUN.decisions]
     if RUN.main.claims.enabled and "claims" in decision.stages:
         names.append("claims")

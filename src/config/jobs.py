@@ -7,12 +7,13 @@ specification of that arm's jobs only. Pure functions of the configuration.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from adrbench.config import policy as policies
 from adrbench.config import inputs
-from adrbench.config.decision import Facts
+from adrbench.config.decision import Decision, Facts
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin
 from adrbench.config.policy import arm_flags
@@ -34,6 +35,7 @@ MEASURING_CODE = {
     "profile": [*_SERVER, "src/profile"],
     "claims": ["src/claims", "config/claims"],
     "decide": ["src/decide"],
+    "lock": ["src/lock", "src/serve/server.py"],
     "report": ["src/report", "src/device/rules.py", "src/kernels/formats", "src/decide/verdict.py"],
 }
 
@@ -256,6 +258,38 @@ def facts(run: Run, decision: Facts, evidence: dict[str, Any]) -> dict[str, Any]
         "declared": run.platform.device.model_dump(mode="json"),
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,
+    }
+
+
+def lock(run: Run, adr: str, verdict: str, folder: str, python: str) -> dict[str, Any]:
+    """``LockSpec`` (lock/spec.py): the servers that the decision may choose among."""
+    decision = run.decisions[adr]
+    comparison = isinstance(decision, Decision)
+    arms = [arm for arm in inputs.arms(decision, run.platform) if arm.expect_failure is None] if comparison else []
+    # A lock serves with the arm's own mechanism: what a measurement expects of it is not part of it.
+    keys = ("python", "model", "args", "env", "plugin")
+    servers = {arm.name: server(run, arm, folder, python) for arm in arms}
+    return {
+        "platform": run.platform.name,
+        "adr": adr,
+        "number": decision.number,
+        "verdict": verdict,
+        "mechanisms": decision.mechanisms if isinstance(decision, Decision) else [],
+        "arms": {name: {key: found[key] for key in keys} for name, found in servers.items()},
+        "package": str(ROOT / "pythonpath"),
+    }
+
+
+def seal(
+    run: Run, adr: str, evidence: dict[str, Any], report_evidence: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """``SealSpec`` (report/seal.py): what makes a report again from the same evidence."""
+    return {
+        "platform": run.platform.name,
+        "adr": adr,
+        "decision_file": str(ROOT / run.main.decisions / f"{adr}.yaml"),
+        "decide": decide(run, adr, evidence),
+        "reports": {language: report(run, adr, language, report_evidence(adr)) for language in run.main.report.languages},
     }
 
 

@@ -5,35 +5,51 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from adrbench.config.decision import Resolution
 from adrbench.config.models import Text
 from adrbench.report.lookup import Cell
 from adrbench.report.team import Consequence
 from adrbench.report.view import (
     Candidate,
+    CheckCell,
     CheckRow,
     Claims,
     DeltaRow,
     DeviceLoad,
+    Fact,
     GateRow,
     Header,
     Integration,
     KernelChecks,
+    LockView,
     ModelFacts,
     NoiseRow,
     OptionRow,
+    Past,
     Performance,
     Phrase,
     Proof,
+    ReferenceTable,
     Rejection,
     Scheme,
     ServingRow,
     Shown,
+    StatementRow,
     Summary,
     TaskRow,
     TierRow,
     WayRow,
     phrase,
 )
+
+
+def _once(shown: list[Shown]) -> list[Shown]:
+    """Each text once, in order; empty ones left out."""
+    found: list[Shown] = []
+    for item in shown:
+        if item and item not in found:
+            found.append(item)
+    return found
 
 
 @dataclass(frozen=True)
@@ -61,10 +77,11 @@ class Report:
     deltas: list[DeltaRow]
     options: list[OptionRow]
     gates: list[GateRow]
-    resolutions: list[tuple[str, Text]]
-    delta_definition: Text
+    resolutions: list[Resolution]
+    delta_definition: Shown
     cautions: list[Shown]
     kernels: KernelChecks | None
+    checklist_title: Text
     checklist: list[CheckRow]
     claims: Claims | None
     versions: list[tuple[str, Cell]]
@@ -72,8 +89,21 @@ class Report:
     proofs: list[Proof]
     command: str
     team_document: str
+    replaces: bool
     related: Text
+    context: Text
+    sections: list[str]
+    stack: list[Fact]
+    checks: list[CheckCell]
+    reference: ReferenceTable | None
+    statements: list[StatementRow]
+    column_titles: list[Text]
     consequences: list[Consequence]
+    dissent: list[Shown]
+    turning: list[Shown]
+    lock: LockView
+    history: list[Past]
+    history_store: str
 
     @property
     def gate_titles(self) -> list[tuple[str, Shown]]:
@@ -81,13 +111,14 @@ class Report:
         return list({gate.gate: gate.title for gate in self.gates}.items())
 
     @property
+    def check_bases(self) -> list[Shown]:
+        """How the checks' values were made, each way once."""
+        return _once([row.basis for row in self.checks])
+
+    @property
     def bases(self) -> list[Shown]:
         """How the gates' intervals were made, each way once."""
-        found: list[Shown] = []
-        for gate in self.gates:
-            if gate.basis and gate.basis not in found:
-                found.append(gate.basis)
-        return found
+        return _once([gate.basis for gate in self.gates])
 
     @property
     def extreme(self) -> ServingRow | None:

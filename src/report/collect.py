@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from adrbench.config.decision import Decision
 from adrbench.device import rules
 from adrbench.report import (
     accuracy,
     checklist,
+    dissent,
+    facts,
     integration,
+    past,
     performance,
     provenance,
     schemes,
@@ -28,6 +32,7 @@ from adrbench.report.view import (
     OptionRow,
     Phrase,
     Shown,
+    StatementRow,
     WayRow,
     phrase,
 )
@@ -54,6 +59,7 @@ def _device(context: Context) -> Shown:
 def header(context: Context) -> Header:
     spec, store = context.spec, context.store
     status = store.raw("decide", "status") or {}
+    metric = Phrase(f"metric.{spec.decision.objective.metric}") if isinstance(spec.decision, Decision) else None
     return Header(
         number=spec.decision.number,
         title=spec.decision.title,
@@ -67,9 +73,9 @@ def header(context: Context) -> Header:
         verified=spec.platform.verified == "yes",
         policy=spec.decision.policy_for(spec.platform.name),
         confidence=store.cell("decide", "confidence", unit="fraction"),
-        metric=Phrase(f"metric.{spec.decision.objective.metric}"),
+        metric=metric,
         minimum_gain=store.cell("decision", "objective", "minimum_gain", unit="fraction"),
-        gain_rule=spec.decision.objective.gain_rule,
+        gain_rule=spec.decision.objective.gain_rule if isinstance(spec.decision, Decision) else "facts",
     )
 
 
@@ -105,7 +111,7 @@ def expected(context: Context, arch: str, backend: str) -> str:
     return "valid" if by_rule == "refused" else by_rule
 
 
-def candidates(context: Context, options: list[OptionRow], notes: team.Adr0010) -> list[Candidate]:
+def candidates(context: Context, options: list[OptionRow], notes: team.Document) -> list[Candidate]:
     """Each option as a backend: what is expected of it by architecture, and what is known of it."""
     return [
         Candidate(
@@ -146,7 +152,7 @@ def kernel_checks(context: Context) -> KernelChecks | None:
     )
 
 
-def ways(context: Context, notes: team.Adr0010, levels: list[Integration]) -> list[WayRow]:
+def ways(context: Context, notes: team.Document, levels: list[Integration]) -> list[WayRow]:
     """The notes' ways of choosing a backend, each with the level of block A that exercises it."""
     by_name = {level.layer.name: level for level in levels}
     return [WayRow(way, by_name.get(way.name), statements.judged(context, way.claims)) for way in notes.ways]
@@ -160,25 +166,25 @@ def command(spec: Spec) -> str:
 
 def collect(spec: Spec, store: Store) -> Report:
     """Everything that the ADR of this specification shows."""
-    context, tables, notes = Context(spec, store), team.adr0011(), team.adr0010()
+    context, own, shared = Context(spec, store), team.document(spec.adr), team.shared()
     gates = verdicts.gate_rows(context)
-    options = verdicts.option_rows(context, gates)
-    measured = performance.performance(context, tables)
-    levels = [integration.integration(context, layer) for layer in tables.layers]
-    backend_decision = spec.adr == "adr0010"
-    document = notes if backend_decision else tables
+    options = verdicts.option_rows(context, gates, own.columns)
+    checks = facts.checks(context)
+    measured = performance.performance(context, shared)
+    levels = [integration.integration(context, layer) for layer in shared.layers]
+    delta = spec.decision.delta if isinstance(spec.decision, Decision) else None
     return Report(
         adr=spec.adr,
         baseline=context.baseline,
         header=header(context),
-        summary=verdicts.summary(context, options, gates, measured),
+        summary=verdicts.summary(context, options, gates, checks, measured),
         model=model_facts(context),
         integrations=levels,
         performance=measured,
-        schemes=schemes.scheme_rows(context, tables),
-        candidates=candidates(context, options, notes) if backend_decision else [],
-        architectures=notes.architectures,
-        ways=ways(context, notes, levels),
+        schemes=schemes.scheme_rows(context, own),
+        candidates=candidates(context, options, own) if own.candidates else [],
+        architectures=own.architectures,
+        ways=ways(context, own, levels),
         tiers_asked=serving.tier_rows(context),
         rounds=serving.rounds(context),
         tiers=context.tiers,
@@ -189,17 +195,31 @@ def collect(spec: Spec, store: Store) -> Report:
         deltas=accuracy.delta_rows(context),
         options=options,
         gates=gates,
-        resolutions=[(item.id, item.text) for item in spec.decision.resolutions],
-        delta_definition=spec.decision.delta,
+        resolutions=spec.decision.resolutions,
+        delta_definition=delta or "",
         cautions=verdicts.cautions(context),
         kernels=kernel_checks(context),
-        claims=statements.claims(context, spec.adr.upper()),
+        claims=statements.claims(context, own.statements_of or [spec.adr.upper()]),
         versions=versions(context),
-        checklist=checklist.rows(context, notes.todos if backend_decision else tables.checklist),
+        checklist_title=own.checklist_title,
+        checklist=checklist.rows(context, own.checklist),
         rejections=provenance.rejections(spec.rejected),
         proofs=provenance.proofs(store),
         command=command(spec),
-        team_document=document.document,
-        related=document.related,
-        consequences=document.consequences,
+        team_document=own.document or "learning.md",
+        replaces=bool(own.document),
+        related=own.related,
+        context=own.context,
+        sections=own.sections,
+        stack=facts.stack(context),
+        checks=checks,
+        reference=facts.reference(context),
+        statements=[StatementRow(row, statements.judged(context, row.claims)) for row in own.statements],
+        column_titles=[column.title for column in own.columns],
+        consequences=own.consequences,
+        dissent=dissent.dissent(context, options, gates, checks),
+        turning=dissent.turning(context, options, gates, checks),
+        lock=past.lock(context),
+        history=past.history(context),
+        history_store=f"{store.raw('history', 'store')}/{spec.adr}",
     )

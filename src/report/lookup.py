@@ -114,6 +114,28 @@ def read_decide(path: Path) -> dict[str, Any]:
         ) from None
 
 
+def read_plain(path: Path) -> dict[str, Any]:
+    """A derived document with a schema of its own that its writer has checked.
+
+    Raises:
+        EvidenceError: missing or damaged.
+    """
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise EvidenceError(f"{path}: no such file; rerun the job that writes it") from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise EvidenceError(f"{path}: not valid JSON ({error}); delete it and rerun its job") from None
+
+
+# Documents that are derived from evidence, by logical name.
+DERIVED: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "decide": read_decide,
+    "history": read_plain,
+    "lock": read_plain,
+}
+
+
 @dataclass
 class Store:
     """All documents of one report, by logical name, in the order of their declaration."""
@@ -132,7 +154,8 @@ class Store:
         for name, path in paths.items():
             data = None
             if path is not None:
-                data = read_decide(path) if name == "decide" else evidence.read(path).model_dump(mode="json")
+                reader = DERIVED.get(name)
+                data = reader(path) if reader else evidence.read(path).model_dump(mode="json")
             store.documents[name] = Document(name, path, data)
         return store
 
@@ -169,6 +192,12 @@ class Store:
         if node is None or isinstance(node, list):
             return MISSING
         return Cell(node, unit, sources=(Source(name, dotted),))
+
+    def element(self, name: str, index: int, *key: str | int, unit: str = "number") -> Cell:
+        """One entry of a list."""
+        node = self.raw(name, *key, index)
+        sources = (Source(name, ".".join(map(str, (*key, index)))),)
+        return MISSING if node is None or isinstance(node, (dict, list)) else Cell(node, unit, sources=sources)
 
     def interval(
         self, name: str, *key: str | int, value: str, low: str = "low", high: str = "high", unit: str = "number"

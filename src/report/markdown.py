@@ -27,8 +27,18 @@ LONGEST_BRACES = 6
 
 @cache
 def catalogue() -> dict[str, dict[str, str]]:
-    """All texts by key; each has both languages."""
-    return dict(yaml.safe_load((FOLDER / "texts.yaml").read_text(encoding="utf-8")))
+    """All texts by key, of every ``texts*.yaml``; each has both languages.
+
+    Raises:
+        ValueError: two files have the same key.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(FOLDER.glob("texts*.yaml")):
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if twice := sorted(found.keys() & entries.keys()):
+            raise ValueError(f"{path.name}: {twice[0]} stands in another file too")
+        found |= entries
+    return found
 
 
 def escape(text: str) -> str:
@@ -207,7 +217,7 @@ def render(report: Report, language: Language, output: Path, languages: Sequence
     renderer = Renderer(language, report.proofs, output)
     text = (
         templates()
-        .get_template(f"{report.adr}.md.j2")
+        .get_template("adr.md.j2")
         .render(
             r=report,
             t=renderer.t,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from adrbench.report.context import Context
 from adrbench.report.lookup import MISSING, Cell, derive
 from adrbench.report.statements import judged
-from adrbench.report.team import Adr0011
+from adrbench.report.team import Document
 from adrbench.report.view import NOT_MEASURED, Ceiling, ClassShare, Measured, Performance, Phase, Phrase, Shown, phrase
 
 PHASES = ("prefill", "decode", "mixed")
@@ -128,7 +128,7 @@ def class_shares(context: Context, document: str, names: list[str]) -> list[Clas
     return [ClassShare(name, row) for name, row in kept]
 
 
-def performance(context: Context, team: Adr0011) -> Performance:
+def performance(context: Context, team: Document) -> Performance:
     store, arm = context.store, profiled_arm(context)
     document = f"profile/{arm}"
     found = phases(context, document)

@@ -8,7 +8,7 @@ from adrbench.report.context import Context
 from adrbench.report.lookup import MISSING, Cell, derive, ratio
 from adrbench.report.serving import throughput_ratio
 from adrbench.report.statements import judged
-from adrbench.report.team import Adr0011, SchemeRow
+from adrbench.report.team import Document, SchemeRow
 from adrbench.report.view import Phrase, Scheme, Shown, phrase
 
 BASELINE_BITS = 16
@@ -86,7 +86,7 @@ def _measured(context: Context, title: Shown, row: SchemeRow | None, arm: str) -
     )
 
 
-def scheme_rows(context: Context, team: Adr0011) -> list[Scheme]:
+def scheme_rows(context: Context, team: Document) -> list[Scheme]:
     """The team's rows in their order, then the served arms that belong to none of them."""
     rows, used = [], set()
     for row in team.schemes:

@@ -15,6 +15,7 @@ NOISE_METRICS = {
     "tpot_ms.p99": "ms",
     "output_tokens_per_s": "tokens_per_s",
     "kv_pool_tokens": "tokens",
+    "kv_usable_tokens": "tokens",
 }
 
 

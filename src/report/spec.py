@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from adrbench.config.decision import Decision
+from adrbench.config.decision import AnyDecision
 from adrbench.config.models import Platform
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,10 +27,12 @@ class EvidencePaths(BaseModel):
     ceiling: Path | None = None
     claims: Path | None = None
     decide: Path | None = None
+    history: Path | None = None
+    lock: Path | None = None
 
     def named(self) -> dict[str, Path | None]:
         """Every file by its logical name, in the order in which a report numbers them."""
-        single = ("decide", "device", "model", "kernels", "claims", "ceiling")
+        single = ("decide", "history", "lock", "device", "model", "kernels", "claims", "ceiling")
         found: dict[str, Path | None] = {name: getattr(self, name) for name in single}
         found |= {f"profile/{arm}": path for arm, path in self.profile.items()}
         found |= {f"integrate/{name}": path for name, path in self.integrate.items()}
@@ -59,7 +61,7 @@ class Spec(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     platform: Platform
-    decision: Decision
+    decision: AnyDecision
     adr: str
     language: Language
     evidence: EvidencePaths

@@ -52,9 +52,9 @@ def _wording(context: Context) -> dict[str, Any]:
     return wording
 
 
-def claims(context: Context, prefix: str) -> Claims | None:
-    """Verdicts on the statements of one document, by the prefix of their ids; None when they were not checked."""
-    verdicts = _verdicts(context, [prefix])
+def claims(context: Context, prefixes: list[str]) -> Claims | None:
+    """Verdicts on statements, by the prefixes of their ids; None when they were not checked."""
+    verdicts = _verdicts(context, prefixes)
     if not verdicts:
         return None
     wording = _wording(context)

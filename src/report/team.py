@@ -74,21 +74,6 @@ class Consequence(Section):
     now: Text
 
 
-class Document(Section):
-    """What both ADRs have."""
-
-    document: str
-    related: Text
-    consequences: list[Consequence]
-
-
-class Adr0011(Document):
-    layers: list[Layer]
-    device_rows: list[DeviceRow]
-    schemes: list[SchemeRow]
-    checklist: list[Item]
-
-
 class Remark(Section):
     team: Text
     fact: Text
@@ -104,22 +89,61 @@ class Way(Section):
     claims: list[str]
 
 
-class Adr0010(Document):
-    candidates: dict[str, Remark] = Field(description="by backend name")
-    architectures: list[str]
-    ways: list[Way]
-    todos: list[Item]
+class Statement(Section):
+    """Something that the team's documents say on the question, beside what is known."""
+
+    team: Text
+    fact: Text
+    claims: list[str] = Field(description="prefixes of the ids of the claims that this row makes")
 
 
-def _read(name: str) -> object:
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+class Column(Section):
+    """A column of the options' table: a key of each arm's serving evidence."""
+
+    title: Text
+    key: str = Field(description="dotted key, such as `resolved.block_size`")
+    unit: str = Field("number", description="a unit of `report/numbers.py`")
+
+
+# What an ADR shows when its table file says nothing else. Each is a template `_<name>.md.j2`.
+SECTIONS = [
+    "decision", "statements", "options", "serving", "accuracy", "gates", "dissent", "turning", "lock", "history",
+    "resolutions", "consequences", "checklist", "proof",
+]  # fmt: skip
+BLANK = Text(en="", zh="")
+
+
+class Document(Section):
+    """What the team wrote on one ADR's question, and the sections that the ADR is made of.
+
+    ``statements_of``: prefixes of the ids of the claims that the ADR lists; empty: those of its own number.
+    """
+
+    document: str = Field("", description="the team's own ADR that this one replaces; empty: there is none at hand")
+    related: Text = BLANK
+    context: Text = BLANK
+    sections: list[str] = SECTIONS
+    statements_of: list[str] = []
+    statements: list[Statement] = []
+    columns: list[Column] = []
+    consequences: list[Consequence] = []
+    layers: list[Layer] = []
+    device_rows: list[DeviceRow] = []
+    schemes: list[SchemeRow] = []
+    candidates: dict[str, Remark] = Field({}, description="by backend name")
+    architectures: list[str] = []
+    ways: list[Way] = []
+    checklist_title: Text = BLANK
+    checklist: list[Item] = []
 
 
 @cache
-def adr0011() -> Adr0011:
-    return Adr0011.model_validate(_read("adr0011"))
+def document(adr: str) -> Document:
+    """The table file of an ADR; an ADR without one has the common sections and nothing of the team's."""
+    path = FOLDER / f"{adr}.yaml"
+    return Document.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {})
 
 
-@cache
-def adr0010() -> Adr0010:
-    return Adr0010.model_validate(_read("adr0010"))
+def shared() -> Document:
+    """The document whose tables of device and integration rows every ADR refers to."""
+    return document("adr0011")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from adrbench.config.decision import Decision
+from adrbench.report import facts
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
 from adrbench.report.lookup import MISSING, Cell, Source
 from adrbench.report.serving import throughput_ratio
-from adrbench.report.view import GateRow, OptionRow, Performance, Phrase, Shown, Summary, phrase
+from adrbench.report.team import Column
+from adrbench.report.view import CheckCell, GateRow, OptionRow, Performance, Phrase, Shown, Summary, phrase
 
 OBJECTIVE_UNITS = {
     "kv_pool_tokens": "tokens",
+    "kv_usable_tokens": "tokens",
     "output_tokens_per_s": "tokens_per_s",
     "total_tokens_per_s": "tokens_per_s",
     "goodput": "requests_per_s",
@@ -53,8 +57,20 @@ def _violation(item: dict[str, str]) -> Shown:
     return phrase("violation", where=item["where"], rule=item["rule"], reason=reason)
 
 
-def option_rows(context: Context, gates: list[GateRow]) -> list[OptionRow]:
-    """One row per option: state, worst verdict of each gate over the tiers, objective and gain."""
+def _columns(context: Context, arm: str | None, columns: list[Column]) -> tuple[Cell, ...]:
+    """An arm's values of the table's own columns: numbers over the rounds of the first tier, words of the first."""
+    cells = []
+    for column in columns:
+        names = context.documents(arm, context.tiers[0]) if arm else []
+        first = context.store.cell(names[0], *column.key.split("."), unit=column.unit) if names else MISSING
+        if arm and first and not isinstance(first.value, (str, bool)):
+            first = context.over_rounds(arm, context.tiers[0], *column.key.split("."), unit=column.unit)
+        cells.append(first)
+    return tuple(cells)
+
+
+def option_rows(context: Context, gates: list[GateRow], columns: list[Column]) -> list[OptionRow]:
+    """One row per option: state, worst verdict of each gate over the tiers, objective, gain, further columns."""
     store, rows = context.store, []
     for number, option in enumerate(store.raw("decide", "options") or []):
         own: dict[str, set[str]] = {}
@@ -78,6 +94,7 @@ def option_rows(context: Context, gates: list[GateRow]) -> list[OptionRow]:
                 violations=[_violation(item) for item in option.get("violations") or []],
                 backend=context.resolved(arm, "attention_backend") if arm else MISSING,
                 refusal=store.cell(f"integrate/refusal-{arm}", "measured", "text") if arm else MISSING,
+                columns=_columns(context, arm, columns),
             )
         )
     return rows
@@ -108,23 +125,26 @@ def _worst_throughput(context: Context, arm: str) -> Cell:
     return min(found, key=lambda cell: cell.amount, default=MISSING)
 
 
-def _by_how_much(context: Context, options: list[OptionRow]) -> list[Shown]:
-    """One line per measured option that is not the baseline's."""
+def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckCell]) -> list[Shown]:
+    """One line per measured option that is not the baseline's; of a record of facts, its checks."""
+    decision = context.spec.decision
+    if not isinstance(decision, Decision):
+        return facts.in_words(checks)
     lines: list[Shown] = []
     for option in options:
         if option.arm is None or option.arm == context.baseline or not option.objective:
             continue
-        lines.append(
-            phrase(
-                "summary.option",
-                option=option.title,
-                metric=Phrase(f"metric.{context.spec.decision.objective.metric}"),
-                gain=option.gain,
-                delta=_delta_in_words(context, option.arm),
-                worst=_worst_throughput(context, option.arm),
-                gates=_gates_in_words(option),
-            )
-        )
+        values = {
+            "option": option.title,
+            "metric": Phrase(f"metric.{decision.objective.metric}"),
+            "gain": option.gain,
+            "worst": _worst_throughput(context, option.arm),
+            "gates": _gates_in_words(option),
+        }
+        if decision.delta is None:
+            lines.append(Phrase("summary.option_speed", values))
+        else:
+            lines.append(Phrase("summary.option", values | {"delta": _delta_in_words(context, option.arm)}))
     return lines or [Phrase("summary.nothing_compared")]
 
 
@@ -195,6 +215,8 @@ def _next_steps(context: Context, options: list[OptionRow], gates: list[GateRow]
     if context.spec.platform.verified == "no":
         steps.append(phrase("next.run_platform", platform=context.spec.platform.name))
     word, winner = (context.store.raw("decide", "status", key) for key in ("word", "option"))
+    if not isinstance(context.spec.decision, Decision):
+        return [*steps, Phrase("next.facts_accepted" if word == "Accepted" else "next.see_missing")]
     if word == "Accepted":
         arm = next((option.arm for option in options if option.name == winner), None)
         return [*steps, phrase("next.keep" if arm == context.baseline else "next.lock", option=str(winner))]
@@ -229,16 +251,23 @@ def _decided(context: Context) -> Shown:
     status = context.store.raw("decide", "status")
     if not status:
         return Phrase("unverified")
-    if status["word"] == "Proposed":
+    if status["word"] == "Proposed" and isinstance(context.spec.decision, Decision):
         return phrase("summary.undecided", word=status_word(context), baseline=context.title(context.baseline))
     return phrase("summary.decided", word=status_word(context), text=both(status["text"]))
 
 
-def summary(context: Context, options: list[OptionRow], gates: list[GateRow], performance: Performance) -> Summary:
+def summary(
+    context: Context,
+    options: list[OptionRow],
+    gates: list[GateRow],
+    checks: list[CheckCell],
+    performance: Performance,
+) -> Summary:
+    """The lines at the top; the bottleneck only where the decision rests on a profile."""
     return Summary(
         decided=_decided(context),
-        by_how_much=_by_how_much(context, options),
-        bottleneck=_bottleneck(performance),
+        by_how_much=_by_how_much(context, options, checks),
+        bottleneck=_bottleneck(performance) if "profile" in context.spec.decision.stages else None,
         missing=_missing(context),
         next_steps=_next_steps(context, options, gates),
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from adrbench.config.models import Text
 from adrbench.report.lookup import MISSING, Cell
-from adrbench.report.team import DeviceRow, Item, Layer, Remark, SchemeRow, Way
+from adrbench.report.team import DeviceRow, Item, Layer, Remark, SchemeRow, Statement, Way
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Header:
     verified: bool
     policy: str
     confidence: Cell
-    metric: Phrase
+    metric: Phrase | None
     minimum_gain: Cell
     gain_rule: str
 
@@ -58,9 +58,22 @@ class Summary:
 
     decided: Shown
     by_how_much: list[Shown]
-    bottleneck: Shown
+    bottleneck: Shown | None
     missing: list[Shown]
     next_steps: list[Shown]
+
+    @property
+    def lines(self) -> list[tuple[str, list[Shown]]]:
+        """(key of the title, its text) of each line that this ADR has."""
+        middle: list[Shown] = [] if self.bottleneck is None else [self.bottleneck]
+        found = [
+            ("summary.decision", [self.decided]),
+            ("summary.by_how_much", self.by_how_much),
+            ("summary.bottleneck_title", middle),
+            ("summary.missing_title", self.missing),
+            ("summary.next_title", self.next_steps),
+        ]
+        return [(title, texts) for title, texts in found if texts]
 
 
 @dataclass(frozen=True)
@@ -282,6 +295,73 @@ class OptionRow:
     violations: list[Shown]
     backend: Cell = MISSING
     refusal: Cell = MISSING
+    columns: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A property of the host and its value."""
+
+    name: Shown
+    value: Shown
+
+
+@dataclass(frozen=True)
+class CheckCell:
+    """A check of a record of facts; ``side`` says on which side of the limit it passes."""
+
+    id: str
+    title: Shown
+    tier: str
+    value: Cell
+    side: str
+    limit: Cell
+    verdict: str
+    needs: Shown
+    basis: Shown
+
+
+@dataclass(frozen=True)
+class ReferenceRow:
+    tier: str
+    official: Cell
+    measured: Cell
+    ratio: Cell
+
+
+@dataclass(frozen=True)
+class ReferenceTable:
+    """Published figures beside the baseline's; compared only on the platforms that they are about."""
+
+    source: Shown
+    platforms: list[str]
+    compared: bool
+    rows: list[ReferenceRow]
+
+
+@dataclass(frozen=True)
+class StatementRow:
+    statement: Statement
+    judged: Shown
+
+
+@dataclass(frozen=True)
+class Past:
+    """A verdict that the decision has or had."""
+
+    number: Cell
+    recorded: Cell
+    status: Shown
+    text: Shown
+    digest: Cell
+
+
+@dataclass(frozen=True)
+class LockView:
+    """What the decision locks; ``files``: (name, path)."""
+
+    text: Shown
+    files: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)

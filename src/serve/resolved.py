@@ -25,6 +25,7 @@ BACKEND_LINES = (
 POOL_LINE = re.compile(r"KV cache size: ([\d,]+) tokens")
 CONCURRENCY_LINE = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
 WEIGHTS_LINE = re.compile(r"Model loading took ([\d.]+) GiB")
+COMPILATION_MODE = re.compile(r"'mode': <CompilationMode\.([A-Z_]+)")
 HYBRID_BLOCK_LINE = re.compile(r"Setting attention block size to (\d+) tokens")
 
 
@@ -71,6 +72,7 @@ def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, 
         "max_concurrency_tokens": _integer(concurrency.group(1).replace(",", "")) if concurrency else None,
         "weights_gib": float(weights.group(1)) if weights else None,
         "hybrid_block_size": int(hybrid.group(1)) if hybrid else None,
+        "compilation_mode": mode.group(1) if (mode := COMPILATION_MODE.search(log)) else None,
         "ignored_backend_flag": bool(re.search(r"Cannot use \S+ backend on CPU", log)),
         "plugin": reports,
         "kv_simulation": read_kv_simulation(folder),
