@@ -20,7 +20,8 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
 from adrbench.config import inputs, jobs
-from adrbench.evidence import canonical
+from adrbench.evidence import EvidenceError, canonical
+from adrbench.report import status as report_status
 
 end_with_batch_script()
 
@@ -86,7 +87,23 @@ rule verify:
         "the device is what config/platforms/{P}.yaml declares"
 
 
+# Whatever ran, a report whose evidence changed must say so.
+def mark_stale():
+    try:
+        stale = [s for s in report_status.refresh(Path("reports")) if s.changes]
+    except (EvidenceError, OSError) as error:
+        print(f"status of the reports: {error}", file=sys.stderr)
+        return
+    for state in stale:
+        print(f"{state.seal.platform}/{state.seal.adr} is {state.word}: build it again")
+
+
+onerror:
+    mark_stale()
+
+
 onsuccess:
+    mark_stale()
     built = [path for path in PUBLISHED if Path(path).is_file()]
     if built:
         print(f"Reports of platform {P}: {', '.join(built)}")

@@ -164,11 +164,19 @@ def evidence_of(adr):
 
 
 def claims_evidence():
-    """What the documents' statements are held against: evidence of the decisions that `claims.decisions` names."""
+    """What the documents' statements are held against: evidence of the decisions that `claims.decisions` names.
+
+    They speak of accelerators (`arch_pattern` of their checks): on a CPU no measurement can settle one.
+    """
+    if PLATFORM.device.vendor == "cpu":
+        return [DEVICE]
     decisions = [adr for adr in RUN.main.claims.decisions if adr in RUN.decisions]
     parts = [evidence_of(adr) for adr in decisions]
     stages = ("device", "serve", "eval", "profile")
-    return sorted({path for part in parts for stage in stages for path in leaves(part[stage])} | {DEVICE})
+    return sorted(
+        {path for part in parts for stage in stages for path in leaves(part[stage])}
+        | {DEVICE}
+    )
 
 
 def unnamed_evidence():

@@ -1,4 +1,9 @@
 # What an accepted decision changes on the serving host: start script, image fragment, how to undo it.
+def lock_spec(adr):
+    verdict = f"{RESULTS}/decide/{adr}.json"
+    return jobs.lock(RUN, adr, verdict, MODEL, SERVE_PYTHON)
+
+
 rule lock:
     input:
         f"{RESULTS}/decide/{{adr}}.json",
@@ -11,9 +16,7 @@ rule lock:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards, input: canonical(
-            jobs.lock(RUN, wildcards.adr, input[0], MODEL, SERVE_PYTHON)
-        ),
+        spec=lambda wildcards: canonical(lock_spec(wildcards.adr)),
         code=jobs.code_digest("lock"),
     message:
         "lock: {wildcards.adr} (log: {log})"

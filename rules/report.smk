@@ -59,9 +59,7 @@ rule report:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards: report_spec(
-            wildcards.adr, LANGUAGE_OF[wildcards.suffix]
-        ),
+        spec=lambda wildcards: report_spec(wildcards.adr, LANGUAGE_OF[wildcards.suffix]),
         code=jobs.code_digest("report"),
     message:
         "report: {output} (log: {log})"
@@ -85,7 +83,11 @@ rule seal:
     params:
         spec=lambda wildcards: canonical(
             jobs.seal(
-                RUN, wildcards.adr, evidence_of(wildcards.adr), report_evidence
+                RUN,
+                wildcards.adr,
+                evidence_of(wildcards.adr),
+                report_evidence,
+                lock_spec(wildcards.adr),
             )
         ),
         code=jobs.code_digest("report"),

@@ -40,8 +40,8 @@ class Gate(Section):
 class Objective(Section):
     """What the winner is best at, among the options that pass all gates."""
 
-    metric: Literal["output_tokens_per_s", "total_tokens_per_s", "goodput", "kv_pool_tokens", "kv_usable_tokens"] = Field(
-        description="`kv_usable_tokens`: tokens of a tier's mean length that whole sequences fill in the pool at once"
+    metric: Literal["output_tokens_per_s", "total_tokens_per_s", "goodput", "kv_pool_tokens", "kv_usable_tokens"] = (
+        Field(description="`kv_usable_tokens`: tokens that whole sequences of a tier's mean length fill in the pool")
     )
     minimum_gain: float = Field(ge=0, description="least gain over the baseline worth a switch, as a fraction")
     gain_rule: Literal["lower_bound", "estimate"] = Field(

@@ -281,7 +281,11 @@ def lock(run: Run, adr: str, verdict: str, folder: str, python: str) -> dict[str
 
 
 def seal(
-    run: Run, adr: str, evidence: dict[str, Any], report_evidence: Callable[[str], dict[str, Any]]
+    run: Run,
+    adr: str,
+    evidence: dict[str, Any],
+    report_evidence: Callable[[str], dict[str, Any]],
+    lock_spec: dict[str, Any],
 ) -> dict[str, Any]:
     """``SealSpec`` (report/seal.py): what makes a report again from the same evidence."""
     return {
@@ -289,7 +293,10 @@ def seal(
         "adr": adr,
         "decision_file": str(ROOT / run.main.decisions / f"{adr}.yaml"),
         "decide": decide(run, adr, evidence),
-        "reports": {language: report(run, adr, language, report_evidence(adr)) for language in run.main.report.languages},
+        "lock": lock_spec,
+        "reports": {
+            language: report(run, adr, language, report_evidence(adr)) for language in run.main.report.languages
+        },
     }
 
 

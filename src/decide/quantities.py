@@ -60,7 +60,9 @@ def fp8_self_check(found: Evidences) -> list[Row]:
     status = found.device.measured["fp8"]["status"]
     if status not in ("passed", "failed"):
         return [missing(text("a run of the FP8 self-check on the device", "在该设备上运行 FP8 自检"))]
-    basis = text("every code of vLLM's own FP8 type against its definition", "vLLM 自身 FP8 类型的全部编码与定义逐一比对")
+    basis = text(
+        "every code of vLLM's own FP8 type against its definition", "vLLM 自身 FP8 类型的全部编码与定义逐一比对"
+    )
     return [exact(float(status == "passed"), basis, [found.path("device")])]
 
 
@@ -95,7 +97,9 @@ def rounds_measured(found: Evidences) -> list[Row]:
     """Server starts of the baseline in which every tier was measured."""
     complete = [number for number, tiers in found.baseline_runs.items() if len(tiers) == len(found.spec.tiers)]
     files = [run.path for number in complete for run in found.baseline_runs[number].values()]
-    return [exact(float(len(complete)), text("fresh server starts with all tiers", "包含全部档位的全新 server 启动"), files)]
+    return [
+        exact(float(len(complete)), text("fresh server starts with all tiers", "包含全部档位的全新 server 启动"), files)
+    ]
 
 
 def completion(found: Evidences) -> list[Row]:

@@ -153,6 +153,7 @@ def evaluate(raw: dict[str, Any], output: Path, open_server: OpenServer) -> None
         resolved = dict(server.resolved)
     shutil.rmtree(folder / "cache", ignore_errors=True)
     predictions = sorted((folder / "opencompass" / run_name).glob("predictions/*/*.json"))
+    names += [f"server/{name}" for name in ("server.log", "plugin.jsonl") if (folder / "server" / name).is_file()]
     names += ["samples.json", "config.py", *(str(path.relative_to(folder)) for path in predictions)]
     tasks = {data.name: task_result(data, records["datasets"]) for data in datasets}
     evidence.write(

@@ -19,6 +19,7 @@ from adrbench.profile.bound import levers
 from adrbench.profile.model_bytes import check_weights, kv_format
 from adrbench.profile.model_shape import ModelConfigError, load_shape
 from adrbench.profile.phases import Split, between_steps_s, phase_table, read_phases
+from adrbench.profile.saved import save_run, trace_rank
 from adrbench.profile.sections import (
     Inputs,
     Run,
@@ -109,7 +110,7 @@ def wait_for_traces(folder: Path, wait_s: float) -> list[Path]:
     """
     deadline = time.monotonic() + wait_s
     while True:
-        files = sorted(folder.glob("*.pt.trace.json*"), key=lambda f: (trace_rank(f), f.name))
+        files = sorted(folder.glob("*.pt.trace.json*"), key=lambda f: (trace_rank(f.name), f.name))
         incomplete = [f for f in files if not is_complete(f)]
         if files and not incomplete:
             return files
@@ -118,12 +119,6 @@ def wait_for_traces(folder: Path, wait_s: float) -> list[Path]:
                 raise JobError("no-trace", f"{folder}: the profiler wrote no trace within {wait_s:.0f} s")
             raise JobError("trace-incomplete", f"{incomplete[0]}: still incomplete or damaged after {wait_s:.0f} s")
         time.sleep(0.5)
-
-
-def trace_rank(file: Path) -> int:
-    """Rank in a worker trace's file name, 0 where there is none."""
-    found = re.search(r"rank-?(\d+)", file.name)
-    return int(found.group(1)) if found else 0
 
 
 def measure(spec: dict[str, Any], inputs: Inputs, folder: Path) -> Run:
@@ -177,17 +172,14 @@ def read_traces(files: tuple[Path, ...]) -> tuple[Split, TraceReader]:
     return split, reader
 
 
-def work(spec: dict[str, Any], output: Path) -> None:
-    """Profile one arm and write its evidence."""
-    started, inputs, folder = now(), load_inputs(spec), raw_folder(output)
-    taken = measure(spec, inputs, folder)
-    say("reading the trace")
+def evaluate(spec: dict[str, Any], inputs: Inputs, taken: Run, log: Path) -> tuple[dict[str, Any], list[str]]:
+    """(measured, notes) from what was taken from the server, the traces on disk and the server's log."""
     split, reader = read_traces(taken.traces)
     kv_dtype = spec.get("kv_dtype") or taken.resolved.get("kv_cache_dtype") or "auto"
     decode = decode_section(inputs, taken, kv_dtype)
     phases = phase_table(split)
     bounds = bound_section(inputs, taken, phases, decode)
-    given_bytes = pool_memory_bytes(spec, folder / "server" / "server.log")
+    given_bytes = pool_memory_bytes(spec, log)
     measured: dict[str, Any] = {
         "phases": phases,
         "between_steps_s": between_steps_s(split.steps),
@@ -207,6 +199,16 @@ def work(spec: dict[str, Any], output: Path) -> None:
             "other_worker_steps": split.other_worker_steps,
         },
     }
+    return measured, collect_notes(measured, inputs.ceiling, taken.busy_before)
+
+
+def work(spec: dict[str, Any], output: Path) -> None:
+    """Profile one arm and write its evidence."""
+    started, inputs, folder = now(), load_inputs(spec), raw_folder(output)
+    taken = measure(spec, inputs, folder)
+    raw = [save_run(folder, taken), *(str(f.relative_to(folder)) for f in taken.traces), "server/server.log"]
+    say("reading the trace")
+    measured, notes = evaluate(spec, inputs, taken, folder / "server" / "server.log")
     evidence = Evidence(
         stage="profile",
         platform=spec["platform"],
@@ -214,14 +216,14 @@ def work(spec: dict[str, Any], output: Path) -> None:
         asked=spec,
         resolved=taken.resolved,
         measured=measured,
-        files=digest_raw(output, [str(f.relative_to(folder)) for f in taken.traces]),
-        notes=collect_notes(measured, inputs.ceiling, taken.busy_before),
+        files=digest_raw(output, raw),
+        notes=notes,
         started_at=started,
         finished_at=now(),
     )
     write(output, evidence)
     say(measured["g06"]["text"])
-    for phase, row in bounds.items():
+    for phase, row in measured["bounds"].items():
         say(f"{phase}: {row['bound']}; {row['rule']}")
 
 

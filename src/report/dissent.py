@@ -17,7 +17,9 @@ def _winner(context: Context) -> str | None:
 
 
 def _gate(gate: GateRow, key: str, **more: Shown) -> Phrase:
-    return phrase(key, option=gate.option, gate=gate.gate, tier=in_tier(gate.tier), value=gate.value, limit=gate.limit, **more)
+    return phrase(
+        key, option=gate.option, gate=gate.gate, tier=in_tier(gate.tier), value=gate.value, limit=gate.limit, **more
+    )
 
 
 def _worse(context: Context, option: OptionRow, gates: list[GateRow]) -> list[Shown]:
@@ -98,9 +100,7 @@ def _of_option(option: OptionRow, gates: list[GateRow], minimum: Cell) -> list[S
     return lines
 
 
-def turning(
-    context: Context, options: list[OptionRow], gates: list[GateRow], checks: list[CheckCell]
-) -> list[Shown]:
+def turning(context: Context, options: list[OptionRow], gates: list[GateRow], checks: list[CheckCell]) -> list[Shown]:
     """What would change the decision, the general case last."""
     lines: list[Shown] = []
     if isinstance(context.spec.decision, Decision):

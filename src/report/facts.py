@@ -74,9 +74,7 @@ def reference(context: Context) -> ReferenceTable | None:
         official: Cell = MISSING
         if index < len(decision.reference.tokens_per_s):
             official = context.store.element("decision", index, "reference", "tokens_per_s", unit="tokens_per_s")
-        measured = context.over_rounds(
-            context.baseline, tier, "measured", "output_tokens_per_s", unit="tokens_per_s"
-        )
+        measured = context.over_rounds(context.baseline, tier, "measured", "output_tokens_per_s", unit="tokens_per_s")
         rows.append(ReferenceRow(tier, official, measured, ratio(measured, official) if compared else MISSING))
     return ReferenceTable(decision.reference.source, decision.reference.platforms, compared, rows)
 
@@ -92,8 +90,11 @@ def in_words(rows: list[CheckCell]) -> list[Shown]:
     if not rows:
         return [Phrase("unverified")]
     if not open_rows:
-        return [phrase("checks.passed", values=[phrase("checks.value", id=row.id, tier=in_tier(row.tier), value=row.value) for row in rows])]  # fmt: skip
+        values = [phrase("checks.value", id=row.id, tier=in_tier(row.tier), value=row.value) for row in rows]
+        return [phrase("checks.passed", values=values)]
     return [
-        phrase("checks.open", id=row.id, tier=in_tier(row.tier), value=row.value, verdict=Phrase(f"verdict.{row.verdict}"))
+        phrase(
+            "checks.open", id=row.id, tier=in_tier(row.tier), value=row.value, verdict=Phrase(f"verdict.{row.verdict}")
+        )
         for row in open_rows
     ]

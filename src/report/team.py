@@ -123,18 +123,18 @@ class Document(Section):
     related: Text = BLANK
     context: Text = BLANK
     sections: list[str] = SECTIONS
-    statements_of: list[str] = []
-    statements: list[Statement] = []
-    columns: list[Column] = []
-    consequences: list[Consequence] = []
-    layers: list[Layer] = []
-    device_rows: list[DeviceRow] = []
-    schemes: list[SchemeRow] = []
+    statements_of: list[str] = Field([])
+    statements: list[Statement] = Field([])
+    columns: list[Column] = Field([])
+    consequences: list[Consequence] = Field([])
+    layers: list[Layer] = Field([])
+    device_rows: list[DeviceRow] = Field([])
+    schemes: list[SchemeRow] = Field([])
     candidates: dict[str, Remark] = Field({}, description="by backend name")
-    architectures: list[str] = []
-    ways: list[Way] = []
+    architectures: list[str] = Field([])
+    ways: list[Way] = Field([])
     checklist_title: Text = BLANK
-    checklist: list[Item] = []
+    checklist: list[Item] = Field([])
 
 
 @cache

@@ -25,6 +25,10 @@ from adrbench.serve.answers import greedy_answers
 from adrbench.serve.prompts import write_prompts
 from adrbench.serve.server import Server, serving
 
+# Raw files of a tier, and of its server, which all tiers of a round share.
+RAW = ("bench.json", "prompts.jsonl", "before.prom", "after.prom")
+SERVER_RAW = ("server.log", "plugin.jsonl")
+
 
 def _plan(spec: dict[str, Any], server: Server, folders: dict[str, Path]) -> dict[str, Any]:
     runs = []
@@ -104,6 +108,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
 
     noise = {"before": before_start, "after": neighbours(spec["device_kind"])}
     documents = {}
+    server_files = [f"../server/{n}" for n in SERVER_RAW if (round_folder / "server" / n).is_file()]
     for tier in spec["tiers"]:
         name = tier["name"]
         before, after = ((folders[name] / f"{which}.prom").read_text() for which in ("before", "after"))
@@ -121,7 +126,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
             asked=_asked(spec, tier, digests[name]),
             resolved=resolved,
             measured=measured | {"start_s": start_s, "telemetry": telemetry, "answers": answers, "neighbours": noise},
-            files=evidence.digest_raw(paths[name], ["bench.json", "prompts.jsonl", "before.prom", "after.prom"]),
+            files=evidence.digest_raw(paths[name], [*RAW, *server_files]),
             started_at=began,
             finished_at=now(),
         )
