@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from adrbench.paths import ROOT
 from adrbench.report.spec import Spec
 
 
@@ -23,7 +24,11 @@ def example() -> ModuleType:
     return module
 
 
-@pytest.fixture(params=["adr0010", "adr0011"])
+# Every shipped decision: a comparison with tables of its own, one with the common sections, records of facts.
+ADRS = sorted(path.stem for path in (ROOT / "config/decisions").glob("adr*.yaml"))
+
+
+@pytest.fixture(params=ADRS)
 def adr(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -36,7 +41,7 @@ def language(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def built(example: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Specifications by ADR over example evidence that all tests share: a test that changes files builds its own."""
-    return {adr: example.build(tmp_path_factory.mktemp(adr), adr) for adr in ("adr0010", "adr0011")}
+    return {adr: example.build(tmp_path_factory.mktemp(adr), adr) for adr in ADRS}
 
 
 @pytest.fixture

@@ -268,6 +268,57 @@ def _gate(entry: dict[str, Any], tier: str | None, arm: str) -> dict[str, Any]:
     }
 
 
+def _check(entry: dict[str, Any], index: int) -> dict[str, Any]:
+    """A check of a record of facts; the second is undecided."""
+    value = 0.91 + index / 100
+    return {
+        "id": entry["id"],
+        "title": entry["title"],
+        "tier": "short" if index == 1 else None,
+        "metric": entry["quantity"],
+        "percentile": None,
+        "value": value,
+        "low": None if index == 1 else value,
+        "high": value,
+        "limit": entry.get("at_most", entry.get("at_least")),
+        "verdict": "undecided" if index == 1 else "passed",
+        "basis": _both("read from a file"),
+        "needs": _both("a second round") if index == 1 else None,
+        "evidence": [],
+    }
+
+
+def history(adr: str) -> dict[str, Any]:
+    """Two verdicts: an older one, and the present one."""
+    entries = []
+    for number, word in enumerate(("Proposed", "Blocked" if adr == "adr0010" else "Proposed"), 1):
+        entries.append(
+            {
+                "number": number,
+                "recorded_at": AT.format(number),
+                "evidence_digest": str(number) * 64,
+                "status": {"word": word, "option": None, "text": _both(f"verdict {number}")},
+            }
+        )
+    return {"schema_version": 1, "adr": adr, "platform": "cpu", "store": "history/cpu", "entries": entries}
+
+
+def lock(adr: str, state: str = "locked") -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "platform": "cpu",
+        "adr": adr,
+        "state": state,
+        "reason": _both("as the verdict says"),
+        "option": "bf16 (baseline)",
+        "arm": "auto",
+        "mechanism": "flag",
+        "backend": "CPU_ATTN",
+        "evidence_digest": "2" * 64,
+        "files": {"serve.sh": "0" * 64, "RESTORE.md": "0" * 64},
+    }
+
+
 def _objective(arm: str | None, metric: str) -> dict[str, Any]:
     known = arm is not None
     gain = POOL[arm] / POOL["auto"] - 1 if arm else None
@@ -301,7 +352,8 @@ def latencies(arm: str, tier: str) -> dict[str, Any]:
 def verdict(adr: str) -> dict[str, Any]:
     """The decide stage's document: undecided on accuracy for ADR 0011, blocked for ADR 0010."""
     config, options = decision(adr), []
-    for option in config["options"]:
+    facts = config.get("kind") == "facts"
+    for option in config.get("options", []):
         arm = next((name for name in option["arms"] if name in SPEED), None)
         gates = [
             _gate(gate, tier, arm)
@@ -324,6 +376,7 @@ def verdict(adr: str) -> dict[str, Any]:
             }
         )
     blocked = adr == "adr0010"
+    checks = [_check(entry, index) for index, entry in enumerate(config.get("checks", []))]
     accuracy = {
         arm: {
             "tasks": {
@@ -353,7 +406,8 @@ def verdict(adr: str) -> dict[str, Any]:
             "text": _both("no second backend here" if blocked else "accuracy is undecided"),
         },
         "options": options,
-        "accuracy": {} if blocked else accuracy,
+        "checks": checks,
+        "accuracy": {} if blocked or facts else accuracy,
         "noise": {
             tier: {"output_tokens_per_s": noise, "ttft_ms.p99": noise | {"a": 440.1, "b": 453.3}} for tier in TIERS
         },
@@ -395,6 +449,13 @@ def build(folder: Path, adr: str = "adr0011", language: str = "en") -> dict[str,
             found["profile"]["auto"] = str(path)
         else:
             found[name] = str(path)
+    found["history"] = str(results / "history" / f"{adr}.json")
+    write_json(results / "history" / f"{adr}.json", history(adr))
+    folder_of_lock = folder / "reports" / "cpu" / "lock" / adr
+    found["lock"] = str(folder_of_lock / "lock.json")
+    write_json(folder_of_lock / "lock.json", lock(adr))
+    for name in ("serve.sh", "RESTORE.md"):
+        (folder_of_lock / name).write_text("made by a test\n")
     found["decide"] = str(results / "decide" / f"{adr}.json")
     write_json(results / "decide" / f"{adr}.json", verdict(adr))
     for number, reason in enumerate(("incomplete", "incomplete", "client-bound")):

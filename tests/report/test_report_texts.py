@@ -23,7 +23,8 @@ NAMES = re.compile(
 )
 # Keys that are put together at run time: `t("verdict." ~ word)`.
 RUN_TIME = (
-    "status verdict state expect check g06 phase checklist claim metric noise sources accuracy context ceiling decision"
+    "status verdict state expect check checks g06 phase checklist claim metric noise sources accuracy ceiling decision"
+    " stack lock dissent"
 )
 DYNAMIC = tuple(f"{name}." for name in RUN_TIME.split())
 
@@ -70,9 +71,21 @@ def test_every_sentence_is_used() -> None:
 
 
 def test_a_statement_of_the_team_has_a_known_fact_beside_it() -> None:
-    for row in team.adr0011().device_rows:
+    for row in team.document("adr0011").device_rows:
         assert row.source
         assert row.fact.zh != row.fact.en
-    assert len(team.adr0011().schemes) == 6
-    assert len(team.adr0011().checklist) == 7
-    assert len(team.adr0010().todos) == 4
+    assert len(team.document("adr0011").schemes) == 6
+    assert len(team.document("adr0011").checklist) == 7
+    assert len(team.document("adr0010").checklist) == 4
+
+
+def test_an_adr_without_tables_has_the_common_sections() -> None:
+    found = team.document("adr9999")
+    assert found.sections == team.SECTIONS
+    assert all((FOLDER / "templates" / f"_{name}.md.j2").is_file() for name in found.sections)
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "tables").glob("*.yaml")), ids=lambda path: path.stem)
+def test_sections_of_a_table_file_are_templates(path: Path) -> None:
+    for name in team.document(path.stem).sections:
+        assert (FOLDER / "templates" / f"_{name}.md.j2").is_file(), name
