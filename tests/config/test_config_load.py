@@ -238,3 +238,5 @@ def test_devices_of_an_arm(args, expected):
     run = load({"platform": "h200", "adrs": ["adr0010"]})
     arm = run.platform.arms[0].model_copy(update={"args": args})
     assert devices(run, arm) == expected
+    first, *others = [list(run.rounds(arm)) for arm in run.platform.arms]
+    assert (first, {tuple(rounds) for rounds in others}) == ([1, 2], {(1,)})

@@ -1,0 +1,72 @@
+"""Which arms and evidence belong to a decision: an arm that one ADR compares is not measured for another."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from adrbench.config import inputs, load
+from adrbench.config.load import ConfigError
+from adrbench.paths import ROOT
+
+MAIN = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+ARMS = {
+    "adr0001": ["auto"],
+    "adr0003": ["auto"],
+    "adr0007": ["auto", "block-16", "block-64"],
+    "adr0008": ["auto", "block-16", "block-64"],
+    "adr0010": ["auto"],
+    "adr0011": ["auto", "fp8-e4m3", "fp8-e5m2"],
+    "adr0013": ["auto", "compiled"],
+}
+EVERYTHING = {
+    "device": "device.json",
+    "model": "model.json",
+    "kernels": "kernels.json",
+    "ceiling": "ceiling.json",
+    "claims": "claims.json",
+    "serve": {arm: {"1": {"short": f"serve/{arm}.json"}} for arm in ("auto", "block-16", "fp8-e4m3", "compiled")},
+    "eval": {arm: f"eval/{arm}.json" for arm in ("auto", "block-16", "fp8-e4m3", "compiled")},
+    "integrate": {"L1": "L1.json", "refusal-block-16": "refusal.json"},
+    "profile": {"auto": "profile.json"},
+}
+
+
+@pytest.mark.parametrize("adr", ARMS)
+def test_arms_of_a_decision_on_cpu(adr: str) -> None:
+    run = load(MAIN)
+    assert [arm.name for arm in inputs.arms(run.decisions[adr], run.platform)] == ARMS[adr]
+
+
+@pytest.mark.parametrize(
+    ("adr", "serve", "evaluated", "integrate", "none"),
+    [
+        ("adr0011", ["auto", "fp8-e4m3"], ["auto", "fp8-e4m3"], ["L1"], []),
+        ("adr0007", ["auto", "block-16"], [], ["refusal-block-16"], ["ceiling"]),
+        ("adr0003", ["auto"], [], [], ["ceiling"]),
+        ("adr0001", ["auto"], [], [], []),
+        ("adr0013", ["auto", "compiled"], ["auto", "compiled"], [], ["ceiling"]),
+    ],
+)
+def test_evidence_of_a_decision(adr, serve, evaluated, integrate, none) -> None:
+    run = load(MAIN)
+    found = inputs.evidence(run.decisions[adr], run.platform, EVERYTHING)
+    assert sorted(found["serve"]) == serve
+    assert sorted(found["eval"]) == evaluated
+    assert sorted(found["integrate"]) == integrate
+    assert [stage for stage in ("kernels", "ceiling", "claims") if found[stage] is None] == none
+    assert set(found) == set(EVERYTHING)
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "config/platforms").glob("*.yaml")))
+def test_every_shipped_arm_belongs_to_a_decision(name: str) -> None:
+    run = load(MAIN | {"platform": name})
+    named = {arm.name for decision in run.decisions.values() for arm in inputs.arms(decision, run.platform)}
+    assert sorted({arm.name for arm in run.platform.arms} - named) == []
+
+
+def test_an_id_that_is_not_the_file_s_name_is_refused(tmp_path) -> None:
+    folder = tmp_path / "decisions"
+    folder.mkdir()
+    (folder / "adr0012.yaml").write_text((ROOT / "config/decisions/adr0013.yaml").read_text())
+    with pytest.raises(ConfigError, match=r"adr0012.yaml: id: 'adr0013' must equal the file's name 'adr0012'"):
+        load(MAIN | {"decisions": str(folder), "adrs": ["adr0012"]})
