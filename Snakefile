@@ -20,8 +20,7 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
 from adrbench.config import inputs, jobs
-from adrbench.evidence import EvidenceError, canonical
-from adrbench.report import status as report_status
+from adrbench.evidence import canonical
 
 end_with_batch_script()
 
@@ -57,6 +56,7 @@ include: "rules/eval.smk"
 include: "rules/profile.smk"
 include: "rules/claims.smk"
 include: "rules/decide.smk"
+include: "rules/records.smk"
 include: "rules/lock.smk"
 include: "rules/report.smk"
 include: "rules/audit.smk"
@@ -85,17 +85,6 @@ rule verify:
         DEVICE,
     message:
         "the device is what config/platforms/{P}.yaml declares"
-
-
-# Whatever ran, a report whose evidence changed must say so.
-def mark_stale():
-    try:
-        stale = [s for s in report_status.refresh(Path("reports")) if s.changes]
-    except (EvidenceError, OSError) as error:
-        print(f"status of the reports: {error}", file=sys.stderr)
-        return
-    for state in stale:
-        print(f"{state.seal.platform}/{state.seal.adr} is {state.word}: build it again")
 
 
 onerror:

@@ -11,6 +11,6 @@ rule audit:
     message:
         "audit: every number of every report, from raw files (log: {log})"
     shell:
-        "set -o pipefail; "
-        + PROJECT
-        + "-m adrbench.audit --eval-python {params.eval_python:q} 2>&1 | tee -i {log:q}"
+        project(
+            "-m adrbench.audit --eval-python {params.eval_python:q} 2>&1 | tee -i {log:q}"
+        )

@@ -1,9 +1,4 @@
 # What an accepted decision changes on the serving host: start script, image fragment, how to undo it.
-def lock_spec(adr):
-    verdict = f"{RESULTS}/decide/{adr}.json"
-    return jobs.lock(RUN, adr, verdict, MODEL, SERVE_PYTHON)
-
-
 rule lock:
     input:
         f"{RESULTS}/decide/{{adr}}.json",

@@ -5,25 +5,6 @@ PUBLISHED = [
 ]
 
 
-def report_evidence(adr):
-    """What a report is made from: the decision's evidence, and what was derived from it."""
-    derived = {
-        "decide": f"{RESULTS}/decide/{adr}.json",
-        "history": f"{RESULTS}/history/{adr}.json",
-        "lock": f"reports/{P}/lock/{adr}/lock.json",
-    }
-    return evidence_of(adr) | derived
-
-
-def decision_of(adr):
-    evidence_of(adr)  # names what there is, when it is none
-    return RUN.decisions[adr]
-
-
-def report_spec(adr, language):
-    return canonical(jobs.report(RUN, adr, language, report_evidence(adr)))
-
-
 # A verdict that differs from the last one is added to the history, which no rule ever deletes.
 rule history:
     input:
@@ -41,8 +22,10 @@ rule history:
     message:
         "history: {wildcards.adr} (log: {log})"
     shell:
-        PROJECT + "-m adrbench.report.history {input:q} --store {params.store:q} "
-        "--output {output.evidence:q} > {log:q} 2>&1"
+        project(
+            "-m adrbench.report.history {input:q} --store {params.store:q} "
+            "--output {output.evidence:q} > {log:q} 2>&1"
+        )
 
 
 rule report:
@@ -97,19 +80,6 @@ rule seal:
         job("report.seal")
 
 
-def published_along(wildcards):
-    """Documents that are published with this one."""
-    if wildcards.document == "claims":
-        return []
-    decision = decision_of(wildcards.document)
-    names = [name for name in decision.together if name in RUN.decisions]
-    if RUN.main.claims.enabled and "claims" in decision.stages:
-        names.append("claims")
-    return [
-        f"reports/{name}{SUFFIX[language]}" for name in names for language in LANGUAGES
-    ]
-
-
 rule publish:
     input:
         lambda wildcards: (
@@ -134,7 +104,7 @@ rule publish:
     message:
         "report: {output} are now those of platform {params.platform}"
     shell:
-        PROJECT + "-m adrbench.report.publish {input.texts:q} --to reports 2> {log:q}"
+        project("-m adrbench.report.publish {input.texts:q} --to reports 2> {log:q}")
 
 
 # Every report with its status; one whose evidence changed since is marked as stale.
@@ -148,4 +118,4 @@ rule status:
     message:
         "status: the published ADRs"
     shell:
-        PROJECT + "-m adrbench.report.status 2>&1 | tee -i {log:q}"
+        project("-m adrbench.report.status 2>&1 | tee -i {log:q}")

@@ -23,7 +23,7 @@ from adrbench.report.history import Entry, evidence_digest, read_history, stored
 from adrbench.report.lookup import read_decide
 from adrbench.report.markdown import render
 from adrbench.report.publish import rebase
-from adrbench.report.seal import SUFFIX, Seal
+from adrbench.report.seal import SUFFIX, Seal, text_digest
 from adrbench.report.spec import Spec
 from adrbench.report.stale import unmarked
 
@@ -37,6 +37,12 @@ def digests(seal: Seal, path: Path) -> Outcome:
             outcome.findings.append(Finding(name, "", f"is missing; {path} was made from it"))
         elif digest_file(Path(name)) != digest:
             outcome.findings.append(Finding(name, "", f"changed since {path} was made from it"))
+    for name, digest in seal.texts.items():
+        text, outcome.values = path.parent / name, outcome.values + 1
+        if not text.is_file():
+            outcome.findings.append(Finding(str(text), "", "is missing"))
+        elif text_digest(text) != digest:
+            outcome.findings.append(Finding(str(text), "", f"changed since {path} was made"))
     for stage, digest in seal.code.items():
         if code_digest(stage) != digest:
             outcome.findings.append(
@@ -96,7 +102,7 @@ def texts(seal: Seal, folder: Path, published: Path) -> Outcome:
 
 def _platform_of(copy: Path) -> str:
     """The platform that a published report names in its table of contents: ``... (`cpu`) |``."""
-    for line in copy.read_text(encoding="utf-8").splitlines():
+    for line in copy.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith(("| Platform |", "| 平台 |")):
             return line.rpartition("(`")[2].partition("`)")[0]
     return ""

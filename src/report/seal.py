@@ -54,7 +54,7 @@ class Seal(SealSpec):
 
 def text_digest(path: Path) -> str:
     """Digest of a report's text without the mark of staleness."""
-    return digest_text(unmarked(path.read_text(encoding="utf-8")))
+    return digest_text(unmarked(path.read_text(encoding="utf-8", errors="replace")))
 
 
 def derived_files(spec: SealSpec) -> list[Path]:

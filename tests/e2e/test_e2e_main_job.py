@@ -110,6 +110,92 @@ def test_second_call_has_nothing_to_do(work):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
+def audited(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath")}
+    command = [sys.executable, "-m", "adrbench.audit", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def test_every_number_is_computed_again_from_raw_files(work):
+    """Scores by OpenCompass's evaluators, latencies from requests, shares from the trace, verdict, lock, text."""
+    folder, _ = work
+    done = audited(folder, "--eval-python", str(ROOT / ".envs/eval/bin/python"))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " 0 findings" in done.stdout
+    assert "BAD" not in done.stdout
+
+
+# One of each kind of file that a report rests on: measured, and made from what was measured.
+FILES = {
+    "raw": [
+        "results/cpu/serve/auto/r1/short/bench.json",
+        "results/cpu/serve/auto/r1/short/before.prom",
+        "results/cpu/serve/auto/r1/short/prompts.jsonl",
+        "results/cpu/serve/auto/r1/server/server.log",
+        "results/cpu/eval/auto/samples.json",
+        "results/cpu/eval/auto/data/summary.jsonl",
+        "results/cpu/eval/auto/opencompass/*/predictions/*/*.json",
+        "results/cpu/profile/auto/windows.json",
+        "results/cpu/profile/auto/trace/*.pt.trace.json*",
+        "results/cpu/integrate/L3/server/server.log",
+        "results/cpu/device/*.txt",
+        "results/cpu/ceiling.json",
+    ],
+    "derived": [
+        "results/cpu/decide/adr0011.json",
+        "results/cpu/history/adr0011.json",
+        "reports/cpu/lock/adr0011/lock.json",
+        "reports/cpu/adr0011.zh.md",
+    ],
+    "store": ["history/cpu/adr0011/0001.json"],
+    "published": ["reports/adr0011.md"],
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_one_flipped_byte_is_found_and_named(work, kind):
+    folder, _ = work
+    paths = [next(iter(sorted(folder.glob(pattern))), folder / pattern) for pattern in FILES[kind]]
+    originals = {path: path.read_bytes() for path in paths}
+    try:
+        for path, data in originals.items():
+            changed = bytearray(data)
+            changed[len(changed) // 2] ^= 1
+            path.write_bytes(bytes(changed))
+        done = audited(folder, "adr0011")
+    finally:
+        for path, data in originals.items():
+            path.write_bytes(data)
+    assert done.returncode == 1
+    findings = [line for line in done.stdout.splitlines() if line.startswith("FINDING")]
+    told = [Path(os.path.normpath(line.split()[1].rstrip(":"))) for line in findings]
+    assert [path for path in paths if path.relative_to(folder) not in told] == [], findings
+
+
+def test_a_report_whose_evidence_changed_is_marked_until_it_is_restored(work):
+    folder, command = work
+    path, report = folder / "results/cpu/device.json", folder / "reports/adr0011.md"
+    before, original, times = report.read_text(), path.read_bytes(), path.stat()
+    path.write_bytes(original + b" ")
+    assert run(command("status")).returncode == 0
+    assert "**Stale.**" in report.read_text()
+    path.write_bytes(original)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    done = run(command("status"))
+    assert "adr0011  Proposed" in done.stdout
+    assert report.read_text() == before
+
+
+def test_removing_results_keeps_the_history(work):
+    folder, command = work
+    entry = folder / "history/cpu/adr0011/0001.json"
+    before = entry.read_bytes()
+    (folder / "results/cpu/history/adr0011.json").unlink()
+    assert run(command("results/cpu/history/adr0011.json")).returncode == 0
+    assert entry.read_bytes() == before
+    assert len(list(entry.parent.iterdir())) == 1
+
+
 def test_served_settings_are_those_asked_for(work):
     folder, _ = work
     baseline = evidence.read(folder / "results/cpu/serve/auto/r1/short.json")

@@ -96,7 +96,7 @@ def test_another_title_measures_nothing_again(finished):
 
 def test_another_round_keeps_the_old_ones(finished):
     jobs = planned(finished(edited(lambda p: p["serve"].update(rounds=2))).stdout)
-    assert (jobs.get("serve"), jobs.get("eval"), jobs.get("profile")) == (2, None, None)
+    assert (jobs.get("serve"), jobs.get("eval"), jobs.get("profile")) == (len(PLATFORM["arms"]) - 1, None, None)
 
 
 def test_a_new_arm_runs_alone(finished):
@@ -175,3 +175,46 @@ def test_platforms_share_no_file(snakemake, tmp_path):
 def test_lint_is_clean(snakemake, tmp_path):
     done = snakemake(tmp_path, "--lint")
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+
+
+# Arms that each report makes a server measure, and whether accuracy is asked of them.
+OWN = {
+    "adr0001": ({"auto"}, set()),
+    "adr0003": ({"auto"}, set()),
+    "adr0007": ({"auto", "block-16", "block-64"}, set()),
+    "adr0008": ({"auto", "block-16", "block-64"}, {"auto", "block-16", "block-64"}),
+    "adr0010": ({"auto"}, {"auto"}),
+    "adr0011": ({"auto", "fp8-e4m3", "fp8-e5m2"}, {"auto", "fp8-e4m3", "fp8-e5m2"}),
+    "adr0013": ({"auto", "compiled"}, {"auto", "compiled"}),
+}
+
+
+@pytest.mark.parametrize("adr", OWN)
+def test_a_report_measures_the_arms_of_its_own_decision_only(adr, snakemake, tmp_path):
+    listing = snakemake(tmp_path, "-n", "--summary", f"reports/{adr}.md").stdout
+    found = {
+        stage: set(re.findall(rf"^results/cpu/{stage}/([a-z0-9-]+)[/.]", listing, re.MULTILINE))
+        for stage in ("serve", "eval")
+    }
+    assert (found["serve"], found["eval"]) == OWN[adr]
+
+
+def test_an_adr_that_is_not_configured_is_named(snakemake, tmp_path):
+    done = snakemake(tmp_path, "-n", "reports/adr0099.md")
+    assert done.returncode
+    assert "'adr0099' is not among `adrs` of the configuration; there are adr0001" in done.stdout + done.stderr
+
+
+def test_a_new_decision_is_a_file_and_its_name(snakemake, tmp_path):
+    """A copy of a shipped decision under another name, without a table file, is planned down to its report."""
+    folder = tmp_path / "decisions"
+    folder.mkdir()
+    text = (ROOT / "config/decisions/adr0013.yaml").read_text()
+    (folder / "adr0099.yaml").write_text(text.replace("adr0013", "adr0099"))
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"decisions": str(folder), "adrs": ["adr0099"]}))
+    done = snakemake(
+        tmp_path / "work", "-n", "--quiet", "rules", "reports/adr0099.md",
+        "--configfile", str(ROOT / "config/config.yaml"), str(tmp_path / "values.yaml"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert planned(done.stdout)["report"] == 2
