@@ -7,10 +7,21 @@ PYTHON := python3
 endif
 
 .PHONY: all setup test test-faults test-queue test-kv lint format documents clean
+.PHONY: all setup test test-faults test-queue lint format documents clean
+.PHONY: all reports/all status audit setup test test-faults lint format documents clean
 all: reports/adr0011.md
 
 setup:
 	@$(PYTHON) envs/setup.py
+
+# Every ADR of the configuration; takes the arms of all decisions.
+reports/all: setup
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.locks
+	@$(BIN)/snakemake --cores $(CORES) all
+
+# status: every report and whether its evidence changed; audit: every number again, from raw files.
+status audit: setup
+	@$(BIN)/snakemake --cores 1 --quiet rules progress host -- $@
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup

@@ -11,36 +11,31 @@ from adrbench.report.lookup import Cell
 from adrbench.report.team import Consequence
 from adrbench.report.view import (
     Candidate,
-    CheckCell,
     CheckRow,
     Claims,
     DeltaRow,
     DeviceLoad,
-    Fact,
     GateRow,
     Header,
     Integration,
     KernelChecks,
-    LockView,
     ModelFacts,
     NoiseRow,
     OptionRow,
-    Past,
     Performance,
     Phrase,
     Proof,
-    ReferenceTable,
     Rejection,
     Scheme,
     ServingRow,
     Shown,
-    StatementRow,
     Summary,
     TaskRow,
     TierRow,
     WayRow,
     phrase,
 )
+from adrbench.report.view_records import CheckCell, Fact, LockView, Past, ReferenceTable, StatementRow
 
 
 def _once(shown: list[Shown]) -> list[Shown]:

@@ -32,10 +32,10 @@ from adrbench.report.view import (
     OptionRow,
     Phrase,
     Shown,
-    StatementRow,
     WayRow,
     phrase,
 )
+from adrbench.report.view_records import StatementRow
 
 
 def open_store(spec: Spec) -> Store:

@@ -8,7 +8,8 @@ from adrbench.report.context import Context
 from adrbench.report.facts import in_tier, in_words
 from adrbench.report.lookup import Cell
 from adrbench.report.serving import throughput_ratio
-from adrbench.report.view import CheckCell, GateRow, OptionRow, Phrase, Shown, phrase
+from adrbench.report.view import GateRow, OptionRow, Phrase, Shown, phrase
+from adrbench.report.view_records import CheckCell
 
 
 def _winner(context: Context) -> str | None:

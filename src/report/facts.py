@@ -5,7 +5,8 @@ from __future__ import annotations
 from adrbench.config.decision import Facts
 from adrbench.report.context import Context, both
 from adrbench.report.lookup import MISSING, Cell, ratio
-from adrbench.report.view import CheckCell, Fact, Phrase, ReferenceRow, ReferenceTable, Shown, phrase
+from adrbench.report.view import Phrase, Shown, phrase
+from adrbench.report.view_records import CheckCell, Fact, ReferenceRow, ReferenceTable
 
 CHECK_UNITS = {
     "identified": "fraction",

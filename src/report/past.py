@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from adrbench.report.context import Context, both
-from adrbench.report.view import LockView, Past, Phrase, Shown, phrase
+from adrbench.report.view import Phrase, Shown, phrase
+from adrbench.report.view_records import LockView, Past
 
 
 def history(context: Context) -> list[Past]:

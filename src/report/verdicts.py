@@ -9,7 +9,8 @@ from adrbench.report.context import Context, both
 from adrbench.report.lookup import MISSING, Cell, Source
 from adrbench.report.serving import throughput_ratio
 from adrbench.report.team import Column
-from adrbench.report.view import CheckCell, GateRow, OptionRow, Performance, Phrase, Shown, Summary, phrase
+from adrbench.report.view import GateRow, OptionRow, Performance, Phrase, Shown, Summary, phrase
+from adrbench.report.view_records import CheckCell
 
 OBJECTIVE_UNITS = {
     "kv_pool_tokens": "tokens",

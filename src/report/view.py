@@ -12,7 +12,7 @@ from typing import Any
 
 from adrbench.config.models import Text
 from adrbench.report.lookup import MISSING, Cell
-from adrbench.report.team import DeviceRow, Item, Layer, Remark, SchemeRow, Statement, Way
+from adrbench.report.team import DeviceRow, Item, Layer, Remark, SchemeRow, Way
 
 
 @dataclass(frozen=True)
@@ -296,72 +296,6 @@ class OptionRow:
     backend: Cell = MISSING
     refusal: Cell = MISSING
     columns: tuple[Cell, ...] = ()
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A property of the host and its value."""
-
-    name: Shown
-    value: Shown
-
-
-@dataclass(frozen=True)
-class CheckCell:
-    """A check of a record of facts; ``side`` says on which side of the limit it passes."""
-
-    id: str
-    title: Shown
-    tier: str
-    value: Cell
-    side: str
-    limit: Cell
-    verdict: str
-    needs: Shown
-    basis: Shown
-
-
-@dataclass(frozen=True)
-class ReferenceRow:
-    tier: str
-    official: Cell
-    measured: Cell
-    ratio: Cell
-
-
-@dataclass(frozen=True)
-class ReferenceTable:
-    """Published figures beside the baseline's; compared only on the platforms that they are about."""
-
-    source: Shown
-    platforms: list[str]
-    compared: bool
-    rows: list[ReferenceRow]
-
-
-@dataclass(frozen=True)
-class StatementRow:
-    statement: Statement
-    judged: Shown
-
-
-@dataclass(frozen=True)
-class Past:
-    """A verdict that the decision has or had."""
-
-    number: Cell
-    recorded: Cell
-    status: Shown
-    text: Shown
-    digest: Cell
-
-
-@dataclass(frozen=True)
-class LockView:
-    """What the decision locks; ``files``: (name, path)."""
-
-    text: Shown
-    files: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,14 @@ def test_the_locked_script_serves(server_spec: dict[str, Any], tmp_path: Path) -
     server = {key: server_spec[key] for key in keys} | {"plugin": {"mechanism": "L3", "backend": "CPU_ATTN"}}
     spec = LockSpec.model_validate(
         {
-            "platform": "cpu", "adr": "adr0011", "number": "0011", "verdict": "unused", "mechanisms": ["register"],
-            "arms": {"own": server}, "package": str(PYTHONPATH),
-        }  # fmt: skip
+            "platform": "cpu",
+            "adr": "adr0011",
+            "number": "0011",
+            "verdict": "unused",
+            "mechanisms": ["register"],
+            "arms": {"own": server},
+            "package": str(PYTHONPATH),
+        }
     )
     script = tmp_path / "serve.sh"
     script.write_text(files(spec, "own", "own backend", mechanism_of(spec.arms["own"]), "0" * 64)["serve.sh"])
