@@ -266,6 +266,7 @@ def summary(
 ) -> Summary:
     """The lines at the top; the bottleneck only where the decision rests on a profile."""
     return Summary(
+        compares=isinstance(context.spec.decision, Decision),
         decided=_decided(context),
         by_how_much=_by_how_much(context, options, checks),
         bottleneck=_bottleneck(performance) if "profile" in context.spec.decision.stages else None,

@@ -61,6 +61,7 @@ class Summary:
     bottleneck: Shown | None
     missing: list[Shown]
     next_steps: list[Shown]
+    compares: bool = True
 
     @property
     def lines(self) -> list[tuple[str, list[Shown]]]:
@@ -68,7 +69,7 @@ class Summary:
         middle: list[Shown] = [] if self.bottleneck is None else [self.bottleneck]
         found = [
             ("summary.decision", [self.decided]),
-            ("summary.by_how_much", self.by_how_much),
+            ("summary.by_how_much" if self.compares else "section.checks", self.by_how_much),
             ("summary.bottleneck_title", middle),
             ("summary.missing_title", self.missing),
             ("summary.next_title", self.next_steps),
