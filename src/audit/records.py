@@ -8,10 +8,7 @@ from pathlib import Path
 
 from adrbench.audit.finding import Finding, Outcome, compare
 from adrbench.config.jobs import code_digest
-from adrbench.decide import facts
-from adrbench.decide.__main__ import gather, judge
-from adrbench.decide.facts_spec import parse_facts
-from adrbench.decide.spec import parse_spec
+from adrbench.decide.__main__ import verdict_of
 from adrbench.decide.verdict import Verdict
 from adrbench.evidence import EvidenceError, digest_file
 from adrbench.job import JobError
@@ -53,11 +50,8 @@ def digests(seal: Seal, path: Path) -> Outcome:
 
 def verdict(seal: Seal) -> Outcome:
     """The decide document, from evidence."""
-    spec, path = seal.decide, Path(_of(seal, "decide"))
-    said = read_decide(path)
-    is_facts = spec["decision"].get("kind") == "facts"
-    made = facts.judge(parse_facts(spec)) if is_facts else judge(gather(parse_spec(spec)))
-    return compare(str(path), said, made.model_dump(mode="json"))
+    path = Path(_of(seal, "decide"))
+    return compare(str(path), read_decide(path), verdict_of(seal.decide).model_dump(mode="json"))
 
 
 def locked(seal: Seal) -> Outcome:

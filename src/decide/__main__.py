@@ -84,9 +84,19 @@ def judge(context: Context) -> Verdict:
     )
 
 
+def verdict_of(raw: dict[str, Any]) -> Verdict:
+    """The verdict of a decision of any kind, from its job's specification.
+
+    Raises:
+        JobError: the specification is refused, or evidence cannot be read.
+    """
+    if raw.get("decision", {}).get("kind") == "facts":
+        return facts.judge(parse_facts(raw))
+    return judge(gather(parse_spec(raw)))
+
+
 def work(raw: dict[str, Any], output: Path) -> None:
-    is_facts = raw.get("decision", {}).get("kind") == "facts"
-    verdict = facts.judge(parse_facts(raw)) if is_facts else judge(gather(parse_spec(raw)))
+    verdict = verdict_of(raw)
     write_json(output, verdict.model_dump(mode="json"))
     chosen = f" ({verdict.status.option})" if verdict.status.option else ""
     say(f"{verdict.decision}: {verdict.status.word}{chosen}: {verdict.status.text.en}")

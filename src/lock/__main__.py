@@ -54,7 +54,7 @@ def lock(spec: LockSpec, verdict: Verdict) -> tuple[Lock, dict[str, str]]:
     base = Lock(platform=spec.platform, adr=spec.adr, state="none", reason=Text(en="", zh=""))
     base.evidence_digest = evidence_digest(verdict.evidence)
     if not spec.arms:
-        base.reason = Text(en="a record of facts locks nothing", zh="事实记录不锁定任何配置")
+        base.reason = Text(en="this record chooses no served configuration", zh="本记录不选择 serving 配置")
         return base, {}
     found = winner(spec, verdict)
     if isinstance(found, Text):
