@@ -39,7 +39,8 @@ INTRODUCTION = """\
 | an accuracy task | an entry of `eval.tasks`; a new kind of task is a file in `src/eval/tasks/` |
 | a round | raise `serve.rounds`: the rounds that exist are kept |
 | a platform | a file in `config/platforms/`; run it by `--config platform=NAME` |
-| a decision | a file in `config/decisions/`, and its name in `adrs` of `config/config.yaml`; an ADR on the platform itself has `kind: facts` |
+| a decision | a file in `config/decisions/`, and its name in `adrs` of `config/config.yaml` |
+| an ADR on the platform itself | the same, with `kind: facts` |
 
 Every arm is validated before anything runs: unknown keys, wrong types, flags that the platform's policy
 forbids (in any spelling), KV dtypes that the vLLM version does not have. Editors that understand JSON Schema
