@@ -110,7 +110,7 @@ def wait_for_traces(folder: Path, wait_s: float) -> list[Path]:
     """
     deadline = time.monotonic() + wait_s
     while True:
-        files = sorted(folder.glob("*.pt.trace.json*"), key=lambda f: (trace_rank(f.name), f.name))
+        files = sorted(folder.glob("*.pt.trace.json*"), key=lambda f: (trace_rank(f), f.name))
         incomplete = [f for f in files if not is_complete(f)]
         if files and not incomplete:
             return files
@@ -206,7 +206,8 @@ def work(spec: dict[str, Any], output: Path) -> None:
     """Profile one arm and write its evidence."""
     started, inputs, folder = now(), load_inputs(spec), raw_folder(output)
     taken = measure(spec, inputs, folder)
-    raw = [save_run(folder, taken), *(str(f.relative_to(folder)) for f in taken.traces), "server/server.log"]
+    raw = [save_run(folder, taken), *(str(f.relative_to(folder)) for f in taken.traces)]
+    raw += ["server/server.log"] if (folder / "server" / "server.log").is_file() else []
     say("reading the trace")
     measured, notes = evaluate(spec, inputs, taken, folder / "server" / "server.log")
     evidence = Evidence(

@@ -36,9 +36,9 @@ def _window(raw: dict[str, Any]) -> Window:
     return Window(**(raw | {"streams": tuple(Stream(**stream) for stream in raw["streams"])}))
 
 
-def trace_rank(name: str) -> int:
+def trace_rank(file: Path) -> int:
     """Rank in a worker trace's file name, 0 where there is none."""
-    found = re.search(r"rank-?(\d+)", name)
+    found = re.search(r"rank-?(\d+)", file.name)
     return int(found.group(1)) if found else 0
 
 
@@ -50,12 +50,12 @@ def read_run(folder: Path, document: Evidence) -> Run:
         KeyError: it is not such a file.
     """
     raw = json.loads((folder / NAME).read_text(encoding="utf-8"))
-    names = sorted((n for n in document.files if ".pt.trace.json" in n), key=lambda n: (trace_rank(n), n))
+    traces = [folder / name for name in document.files if ".pt.trace.json" in name]
     return Run(
         tuple(map(_window, raw["unprofiled"])),
         _window(raw["profiled"]),
         raw["counted"],
-        tuple(folder / name for name in names),
+        tuple(sorted(traces, key=lambda f: (trace_rank(f), f.name))),
         document.resolved,
         raw["busy_before"],
     )
