@@ -67,8 +67,13 @@ localrules:
     all,
     verify,
     decide,
+    history,
+    lock,
     report,
+    seal,
     publish,
+    status,
+    audit,
     claims,
     claims_table,
 

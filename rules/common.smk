@@ -48,12 +48,13 @@ PATHS = " ".join(
 PROJECT = f"{PATHS} {shlex.quote(PYTHON)} "
 
 
-def command(python, stage, lease):
-    leased = f"--devices {{resources.device}} --vendor {PLATFORM.device.vendor} "
 def project(arguments):
     """Shell line of a command of the project that is no job."""
     return PROJECT + arguments
-def command(python, stage):
+
+
+def command(python, stage, lease):
+    leased = f"--devices {{resources.device}} --vendor {PLATFORM.device.vendor} "
     return (
         f"{PATHS} {python} -m adrbench.{stage} --spec {{params.spec:q}} --output {{output.evidence:q}} "
         f"{leased if lease else ''}"

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from adrbench.config import policy as policies
 from adrbench.config import inputs
+from adrbench.config import policy as policies
 from adrbench.config.decision import Decision, Facts
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin

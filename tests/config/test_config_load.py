@@ -221,7 +221,8 @@ def test_every_problem_is_reported_at_once(project):
 
 def test_baseline_has_more_rounds_than_other_arms():
     run = load(MAIN)
-    assert [list(run.rounds(arm)) for arm in run.platform.arms] == [[1, 2], [1], [1]]
+    first, *others = [list(run.rounds(arm)) for arm in run.platform.arms]
+    assert (first, {tuple(rounds) for rounds in others}) == ([1, 2], {(1,)})
 
 
 @pytest.mark.parametrize(
@@ -238,5 +239,3 @@ def test_devices_of_an_arm(args, expected):
     run = load({"platform": "h200", "adrs": ["adr0010"]})
     arm = run.platform.arms[0].model_copy(update={"args": args})
     assert devices(run, arm) == expected
-    first, *others = [list(run.rounds(arm)) for arm in run.platform.arms]
-    assert (first, {tuple(rounds) for rounds in others}) == ([1, 2], {(1,)})
