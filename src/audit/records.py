@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,6 +133,10 @@ def record(seal: Seal, path: Path, published: Path) -> Outcome:
     for name, step in steps.items():
         try:
             outcome.add(step())
-        except (EvidenceError, JobError, OSError, ValueError, KeyError, json.JSONDecodeError) as error:
-            outcome.findings.append(Finding(str(path), name, f"cannot be made again: {type(error).__name__}: {error}"))
+        except (EvidenceError, JobError, OSError, ValueError, KeyError, TypeError) as error:
+            # These errors begin with the file that cannot be read.
+            file, _, rest = str(error).partition(": ")
+            known = isinstance(error, (EvidenceError, JobError)) and Path(file).suffix != ""
+            told = rest if known else f"cannot be made again: {type(error).__name__}: {error}"
+            outcome.findings.append(Finding(file if known else str(path), name, told))
     return outcome

@@ -74,7 +74,7 @@ def reference(context: Context) -> ReferenceTable | None:
     for index, tier in enumerate(context.tiers):
         official: Cell = MISSING
         if index < len(decision.reference.tokens_per_s):
-            official = context.store.element("decision", index, "reference", "tokens_per_s", unit="tokens_per_s")
+            official = context.store.element("decision", index, "reference", "tokens_per_s", unit="quoted_tokens_per_s")
         measured = context.over_rounds(context.baseline, tier, "measured", "output_tokens_per_s", unit="tokens_per_s")
         rows.append(ReferenceRow(tier, official, measured, ratio(measured, official) if compared else MISSING))
     return ReferenceTable(decision.reference.source, decision.reference.platforms, compared, rows)

@@ -65,6 +65,7 @@ def scale_for(unit: str, values: Sequence[float]) -> Scale:
         "tokens": Scale(1.0, " tokens"),
         "tokens_per_s": Scale(1.0, " tok/s"),
         "requests_per_s": Scale(1.0, " req/s"),
+        "quoted_tokens_per_s": Scale(1.0, " tok/s"),
         "w": Scale(1.0, " W"),
         "mhz": Scale(1.0, " MHz"),
         "percent": Scale(1.0, " %"),
@@ -76,11 +77,14 @@ def scale_for(unit: str, values: Sequence[float]) -> Scale:
 
 
 def decimals(unit: str, shown: Sequence[float]) -> int:
-    """Decimal places for scaled values of one cell: three significant digits of the value, fewer where it is large."""
+    """Decimal places for scaled values of one cell: three significant digits of the value, fewer where it is large;
+    a quoted figure keeps those that it was published with."""
     if unit in ("count", "tokens"):
         return 0
     if unit in ("points", "score"):
         return 1
+    if unit.startswith("quoted"):
+        return len(f"{shown[0]:.6f}".rstrip("0").partition(".")[2])
     size = abs(shown[0]) if shown else 0.0
     if unit in ("fraction", "gain"):
         return 1 if size < 10 else 0

@@ -249,26 +249,6 @@ def test_a_changed_document_is_named(stage: str, change: Any, key: str, tmp_path
     assert [finding.key for finding in measured(path, Options()).findings] == [key]
 
 
-def test_the_model_is_read_from_its_folder(embedded_model: Path, tmp_path: Path) -> None:
-    from adrbench.model.folder import check_folder
-
-    path = tmp_path / "model.json"
-    values = check_folder(embedded_model)
-    document = Evidence(
-        stage="model",
-        platform="cpu",
-        asked={"folder": str(embedded_model)},
-        measured=values,
-        started_at=AT,
-        finished_at=AT,
-    )
-    write(path, document)
-    assert measured(path, Options()).findings == []
-    document.measured["weight_bytes"] += 1
-    write(path, document)
-    assert [f.key for f in measured(path, Options()).findings] == ["measured.weight_bytes"]
-
-
 def test_what_no_file_holds_is_counted_not_computed(tmp_path: Path) -> None:
     path = tmp_path / "ceiling.json"
     write(path, Evidence(stage="kernels", platform="cpu", started_at=AT, finished_at=AT))
