@@ -137,7 +137,7 @@ def test_a_missing_file_is_named(record: Callable[[], list[str]], name: str) -> 
 
 def test_another_model_is_found(record: Callable[[], list[str]], tmp_path: Path) -> None:
     flip(tmp_path / "model/model.safetensors")
-    assert any(text.startswith("results/cpu/model.json: measured.digest: says ") for text in record())
+    assert any(text.startswith("results/cpu/model.json: ") for text in record())
 
 
 def reseal(**changes: Any) -> None:
