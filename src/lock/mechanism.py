@@ -19,7 +19,7 @@ PRIORITY_VARIABLES = {
     "VLLM_ROCM_USE_AITER_UNIFIED_ATTENTION": "ROCM_AITER_UNIFIED_ATTN",
     "VLLM_ROCM_USE_AITER_MHA": "ROCM_AITER_FA",
 }
-PLUGIN_KEYS = {"mechanism", "priority", "backend", "base"}
+PLUGIN_KEYS = {"mechanism", "priority", "backend", "base", "scheme"}
 
 
 class LockRefused(ValueError):

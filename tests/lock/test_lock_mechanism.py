@@ -28,6 +28,7 @@ def server(args: list[str] | None = None, env: dict[str, str] | None = None, **p
         (server(mechanism="L2", priority=["ROCM_ATTN"]), "priority", "ROCM_ATTN"),
         (server(mechanism="L3", backend="CPU_ATTN"), "register", "CPU_ATTN"),
         (server(["--attention-backend", "CUSTOM"], mechanism="L3", backend="CUSTOM"), "register", "CUSTOM"),
+        (server(mechanism="L3", backend="CUSTOM", scheme="int8_per_token_head"), "register", "CUSTOM"),
     ],
 )
 def test_one_mechanism_is_recognised(spec: ServerSpec, name: str, backend: str | None) -> None:
