@@ -28,9 +28,7 @@ def winner(spec: LockSpec, verdict: Verdict) -> tuple[str, str] | Text:
     """(option, arm) of an accepted decision, or why there is none."""
     status = verdict.status
     if status.word != "Accepted":
-        return Text(
-            en=f"the decision is {status.word}: nothing to lock", zh=f"决策状态为 {status.word}: 尚无可锁定的内容"
-        )
+        return Text(en=f"the decision is {status.word}", zh=f"决策状态为 {status.word}")
     arm = next((option.arm for option in verdict.options if option.name == status.option), None)
     if arm is None or status.option is None or arm not in spec.arms:
         raise JobError("lock", f"{spec.verdict}: the accepted option {status.option!r} has no arm of this platform")

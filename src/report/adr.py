@@ -83,7 +83,7 @@ class Report:
     rejections: list[Rejection]
     proofs: list[Proof]
     command: str
-    team_document: str
+    team_document: Shown
     replaces: bool
     related: Text
     context: Text

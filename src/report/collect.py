@@ -206,7 +206,7 @@ def collect(spec: Spec, store: Store) -> Report:
         rejections=provenance.rejections(spec.rejected),
         proofs=provenance.proofs(store),
         command=command(spec),
-        team_document=own.document or "learning.md",
+        team_document=own.document or Phrase("statements.document"),
         replaces=bool(own.document),
         related=own.related,
         context=own.context,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from adrbench.config.decision import Decision
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context
@@ -85,13 +87,29 @@ def _margin(gate: GateRow) -> float:
     return abs(gate.limit.amount - bound) / (abs(gate.limit.amount) or 1.0)
 
 
+def _in_groups(gates: list[GateRow], verdict: str) -> list[Shown]:
+    """One line for each gate with this verdict: its values over the tiers, and what would decide them."""
+    groups: dict[tuple[str, Any], list[GateRow]] = {}
+    for gate in gates:
+        if gate.verdict == verdict:
+            groups.setdefault((gate.gate, str(gate.needs)), []).append(gate)
+    return [
+        phrase(
+            f"turning.{verdict}",
+            option=rows[0].option,
+            gate=rows[0].gate,
+            values=[phrase("turning.value", value=row.value, tier=in_tier(row.tier)) for row in rows],
+            limit=rows[0].limit,
+            needs=rows[0].needs,
+        )
+        for rows in groups.values()
+    ]
+
+
 def _of_option(option: OptionRow, gates: list[GateRow], minimum: Cell) -> list[Shown]:
     """What would turn one measured option round."""
     own = [gate for gate in gates if gate.option == option.name]
-    lines: list[Shown] = [_gate(gate, "turning.failed") for gate in own if gate.verdict == "failed"]
-    lines += [
-        _gate(gate, "turning.undecided", needs=gate.needs) for gate in own if gate.verdict == "undecided" and gate.needs
-    ]
+    lines = _in_groups(own, "failed") + _in_groups([gate for gate in own if gate.needs], "undecided")
     passed = [gate for gate in own if gate.verdict == "passed"]
     if passed and not lines:
         lines.append(_gate(min(passed, key=_margin), "turning.nearest"))

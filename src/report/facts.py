@@ -85,6 +85,19 @@ def in_tier(tier: str) -> Shown:
     return phrase("checks.in_tier", tier=tier) if tier else ""
 
 
+def numbers(context: Context) -> list[Shown]:
+    """Of a record of the baseline: its output throughput in every tier."""
+    decision = context.spec.decision
+    if not isinstance(decision, Facts) or decision.subject != "baseline":
+        return []
+    values = [
+        phrase("turning.value", value=rate, tier=in_tier(tier))
+        for tier in context.tiers
+        if (rate := context.over_rounds(context.baseline, tier, "measured", "output_tokens_per_s", unit="tokens_per_s"))
+    ]
+    return [phrase("summary.numbers", values=values)] if values else []
+
+
 def in_words(rows: list[CheckCell]) -> list[Shown]:
     """One part for each check that is not passed, or that all are."""
     open_rows = [row for row in rows if row.verdict != "passed"]

@@ -130,7 +130,7 @@ def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckC
     """One line per measured option that is not the baseline's; of a record of facts, its checks."""
     decision = context.spec.decision
     if not isinstance(decision, Decision):
-        return facts.in_words(checks)
+        return facts.numbers(context) + facts.in_words(checks)
     lines: list[Shown] = []
     for option in options:
         if option.arm is None or option.arm == context.baseline or not option.objective:
@@ -167,6 +167,8 @@ def _missing(context: Context) -> list[Shown]:
     found = [both(item) for item in context.store.raw("decide", "missing") or []]
     if not found:
         word = context.store.raw("decide", "status", "word")
+        if word == "Accepted" and not isinstance(context.spec.decision, Decision):
+            return [Phrase("summary.all_checked")]
         return [
             Phrase({"Accepted": "summary.nothing_missing", "Blocked": "summary.no_options"}.get(word, "unverified"))
         ]
@@ -205,7 +207,7 @@ def _evidence_to_gather(context: Context, options: list[OptionRow], gates: list[
     slow = any(gate.verdict == "undecided" and gate.metric.endswith("_ms") for gate in gates)
     if rounds:
         steps.append(phrase("next.more_rounds", rounds=rounds))
-    elif slow or any(option.arm and option.verdict == "undecided" for option in options):
+    elif slow or any(option.state == "measured" and option.verdict == "undecided" for option in options):
         steps.append(Phrase("next.some_rounds"))
     return steps
 
