@@ -24,7 +24,7 @@ NAMES = re.compile(
 # Keys that are put together at run time: `t("verdict." ~ word)`.
 RUN_TIME = (
     "status verdict state expect check checks g06 phase checklist claim metric noise sources accuracy ceiling decision"
-    " stack lock dissent"
+    " stack lock dissent turning"
 )
 DYNAMIC = tuple(f"{name}." for name in RUN_TIME.split())
 
