@@ -6,10 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all setup test test-faults test-queue test-kv lint format documents clean
-.PHONY: all setup test test-faults test-queue lint format documents clean
-.PHONY: all reports/all status audit setup test test-faults lint format documents clean
-.PHONY: all reports/all status audit setup test test-faults test-queue lint format documents clean
+.PHONY: all reports/all status audit setup test test-faults test-queue test-kv lint format documents clean
 all: reports/adr0011.md
 
 setup:
