@@ -119,6 +119,7 @@ MODEL_EVIDENCE = f"{RESULTS}/model.json"
 KERNELS = f"{RESULTS}/kernels.json"
 CEILING = f"{RESULTS}/ceiling.json"
 CLAIMS = f"{RESULTS}/claims.json"
+AGREEMENT = f"{RESULTS}/agreement/compare.json"
 BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
@@ -131,6 +132,17 @@ def serve_evidence():
                 tier: f"{RESULTS}/serve/{arm.name}/r{k}/{tier}.json" for tier in TIERS
             }
             for k in RUN.rounds(arm)
+        }
+        for arm in RUN.serving_arms()
+    }
+
+
+def replays():
+    """Evidence of every replayed text: {arm: {round: path}}; the baseline's second round is the A/A control."""
+    return {
+        arm.name: {
+            str(k): f"{RESULTS}/agreement/{arm.name}/r{k}.json"
+            for k in range(1, 3 if arm.baseline else 2)
         }
         for arm in RUN.serving_arms()
     }

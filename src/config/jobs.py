@@ -32,6 +32,13 @@ MEASURING_CODE = {
     "serve": _SERVER + [f"src/serve/{name}.py" for name in ("bench", "prompts", "loadgen", "answers")],
     "integrate": [*_SERVER, "src/serve/answers.py", "src/integrate"],
     "eval": [*_SERVER, "src/eval"],
+    "agreement": [
+        *_SERVER,
+        *(f"src/agreement/{name}.py" for name in ("__main__", "replay", "text")),
+        "src/eval/world.py",
+        "src/eval/text",
+    ],
+    "compare": ["src/agreement", "src/decide/segments.py"],
     "profile": [*_SERVER, "src/profile"],
     "claims": ["src/claims", "config/claims"],
     "decide": ["src/decide"],
@@ -192,6 +199,34 @@ def accuracy(run: Run, arm: Arm, folder: str, python: str, eval_python: str, mod
         "timeout_s": section.timeout_s,
         "data": section.data,
         "thinking": run.platform.model.thinking,
+    }
+
+
+def agreement(run: Run, arm: Arm, round_number: int, folder: str, python: str, model_evidence: str) -> dict[str, Any]:
+    """``ReplaySpec`` of an arm (agreement/spec.py)."""
+    section = run.platform.agreement
+    assert section is not None
+    return {
+        "platform": run.platform.name,
+        "arm": _arm(arm),
+        "round": round_number,
+        "server": server(run, arm, folder, python),
+        "model": folder,
+        "model_evidence": model_evidence,
+        "text": section.model_dump(include={"segments", "tokens", "seed"}),
+        **section.model_dump(include={"top", "concurrency", "chunk_tokens", "request_timeout_s"}),
+    }
+
+
+def compare(run: Run, replays: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """``CompareSpec`` (agreement/spec.py)."""
+    section = run.platform.agreement
+    assert section is not None
+    return {
+        "platform": run.platform.name,
+        "baseline": run.platform.baseline.name,
+        "replays": replays,
+        **section.model_dump(include={"edges", "confidence"}),
     }
 
 

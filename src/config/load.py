@@ -284,12 +284,23 @@ def _check_lengths(platform: Platform, file: str) -> list[str]:
         for tier in platform.tiers
         if tier.input_tokens[1] + tier.output_tokens > limit
     ]
-    return problems + [
-        f"{file}: eval.tasks[{task.name}]: {task.length_tokens} + {task.max_new_tokens} tokens (and a chat "
-        f"template) exceed --max-model-len {limit} of serve.args"
-        for task in platform.eval.tasks
-        if task.length_tokens + task.max_new_tokens + 64 > limit
-    ]
+    return (
+        problems
+        + [
+            f"{file}: eval.tasks[{task.name}]: {task.length_tokens} + {task.max_new_tokens} tokens (and a chat "
+            f"template) exceed --max-model-len {limit} of serve.args"
+            for task in platform.eval.tasks
+            if task.length_tokens + task.max_new_tokens + 64 > limit
+        ]
+        + _agreement_length(platform, file, limit)
+    )
+
+
+def _agreement_length(platform: Platform, file: str, limit: int) -> list[str]:
+    section = platform.agreement
+    if section is None or section.tokens + 1 <= limit:
+        return []
+    return [f"{file}: agreement.tokens: {section.tokens} + 1 tokens exceed --max-model-len {limit} of serve.args"]
 
 
 def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts]:
