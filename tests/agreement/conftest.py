@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class FakeServer:
         assert body["prompt_logprobs"] <= self.top_of
         ids = body["prompt"]
         entries: list[dict[str, Any] | None] = [None]
-        for previous, token in zip(ids, ids[1:], strict=False):
+        for previous, token in pairwise(ids):
             row = self.logprobs[previous % VOCABULARY]
             best = [int(i) for i in np.argsort(-row)[: body["prompt_logprobs"]]]
             kept = dict.fromkeys([*best, token % VOCABULARY])

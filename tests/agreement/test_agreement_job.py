@@ -17,8 +17,6 @@ from adrbench.agreement.replay import Replay, ask, parse_positions
 from adrbench.agreement.spec import CompareSpec, ReplaySpec, parse_spec
 from adrbench.job import JobError
 
-WORDS = "a b c d e f g".split()
-
 
 def encode(words: str) -> list[int]:
     return [ord(c) for c in words]
