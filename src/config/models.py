@@ -184,6 +184,9 @@ class Task(Section):
     """One accuracy task."""
 
     name: Name
+    task: Name | None = Field(
+        None, description="task class of `src/eval/tasks/`, for several lengths of one class; none: the name"
+    )
     samples: int = Field(ge=2, description="questions")
     length_tokens: int = Field(ge=256, description="prompt length in tokens, by the model's own tokenizer")
     max_new_tokens: int = Field(gt=0)

@@ -85,8 +85,24 @@ class OptionResult(Document):
     eligible: bool
 
 
+class McNemar(Document):
+    """Pairs in which one side alone is right, and the exact p value of equality (``mcnemar.py``)."""
+
+    baseline_only: int
+    arm_only: int
+    p_value: float
+    binary: bool
+
+
 class TaskDifference(Document):
-    """Means (0-100) of one task, and baseline minus arm in points."""
+    """Means (0-100) of one task, and baseline minus arm in points.
+
+    ``task`` is its class: several lengths of one class share its weight in the mean.
+    """
+
+    task: str | None = None
+    length_tokens: int | None = None
+    mcnemar: McNemar | None = None
 
     baseline: float
     arm: float

@@ -130,7 +130,7 @@ def test_without_the_baselines_pool_nothing_is_computed(model: Path, tmp_path: P
 def test_an_unknown_scheme_is_named(model: Path, tmp_path: Path) -> None:
     raw = _spec(model, tmp_path)
     raw["arms"][2]["scheme"] = "kivi5"
-    with pytest.raises(JobError, match="arms\\[kivi\\].scheme.*kivi5"):
+    with pytest.raises(JobError, match=r"arms\[kivi\].scheme.*kivi5"):
         job.measured(parse_spec(raw))
 
 
