@@ -184,6 +184,9 @@ def all_evidence():
         "profile": {arm: f"{RESULTS}/profile/{arm}.json" for arm in profiled},
         "ceiling": CEILING,
         "claims": CLAIMS if RUN.main.claims.enabled else None,
+        "agreement": AGREEMENT if PLATFORM.agreement is not None else None,
+        "memory": MEMORY,
+        "calibrate": CALIBRATION if PLATFORM.calibrate is not None else None,
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench import evidence
-from adrbench.calibrate.samples import collect, encoder, texts
+from adrbench.calibrate.samples import collect, encoder, outliers, texts
 from adrbench.calibrate.spec import CalibrateSpec, parse_spec
 from adrbench.evidence import Evidence, canonical, digest_text, now
 from adrbench.job import JobError, run, say
@@ -48,6 +48,7 @@ def work(raw: dict[str, Any], output: Path) -> None:
         },
         "tokens": spec.segments * spec.tokens,
         "largest": largest,
+        "outliers": outliers({n: key for n, (key, _) in layers.items()}),
     }
     evidence.write(
         output,

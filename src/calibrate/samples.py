@@ -78,3 +78,24 @@ def collect(model: Path, prompts: list[list[int]], dtype: str) -> dict[int, tupl
     if not parts:
         raise JobError("calibration", f"{model}: its cache holds no keys and values by layer; use dynamic schemes only")
     return {n: (torch.cat([k for k, _ in found]), torch.cat([v for _, v in found])) for n, found in parts.items()}
+
+
+def outliers(keys: dict[int, torch.Tensor], share: float = 0.01) -> dict[str, Any]:
+    """How the largest key values spread over the KV heads of all layers.
+
+    The ``share`` largest magnitudes of each layer are its outliers. ``head_share`` is the share of heads that together
+    hold half of them, the fullest heads first: one half if they are spread evenly, little if few heads hold them.
+
+    Args:
+        keys: ``[tokens, heads, dim]`` by layer.
+    """
+    import torch
+
+    counts = []
+    for key in keys.values():
+        size = key.abs().float()
+        least = size.flatten().kthvalue(max(1, int(size.numel() * (1 - share)))).values
+        counts.append((size > least).sum(dim=(0, 2)))
+    held = torch.cat(counts).sort(descending=True).values
+    half = int((held.cumsum(0) < held.sum() / 2).sum()) + 1
+    return {"share": share, "heads": len(held), "heads_with_half": half, "head_share": half / len(held)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from adrbench.config.decision import Decision, Record
+from adrbench.config.decision import Decision, Record, Strategy
 from adrbench.config.models import Arm, Platform
 
 # The host and the model belong to every ADR.
@@ -23,7 +23,7 @@ def arms(decision: Record, platform: Platform) -> list[Arm]:
     Of each option the first arm that the platform declares stands for it, as the decide stage takes it.
     """
     named = {platform.baseline.name}
-    for option in decision.options if isinstance(decision, Decision) else []:
+    for option in decision.options if isinstance(decision, Decision | Strategy) else []:
         found = next((name for name in option.arms if any(arm.name == name for arm in platform.arms)), None)
         named |= {found} if found else set()
     return [arm for arm in platform.arms if arm.name in named]

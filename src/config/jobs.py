@@ -13,7 +13,7 @@ from typing import Any
 
 from adrbench.config import inputs
 from adrbench.config import policy as policies
-from adrbench.config.decision import Decision, Facts
+from adrbench.config.decision import Decision, Facts, Strategy
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin
 from adrbench.config.policy import arm_flags
@@ -325,6 +325,8 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     decision = run.decisions[adr]
     if isinstance(decision, Facts):
         return facts(run, decision, evidence)
+    if isinstance(decision, Strategy):
+        return strategy(run, decision, evidence)
     policy = decision.policy_for(run.platform.name)
     mine = inputs.arms(decision, run.platform)
     arms = [arm.model_dump(mode="json") for arm in mine]
@@ -338,6 +340,21 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,
         "gain_rule": decision.objective.gain_rule,
+    }
+
+
+def strategy(run: Run, decision: Strategy, evidence: dict[str, Any]) -> dict[str, Any]:
+    policy = decision.policy_for(run.platform.name)
+    mine = inputs.arms(decision, run.platform)
+    return {
+        "platform": run.platform.name,
+        "decision": decision.model_dump(mode="json"),
+        "policy": policy,
+        "baseline": run.platform.baseline.name,
+        "arch": run.platform.device.arch,
+        "arms": [arm.model_dump(mode="json") for arm in mine],
+        "violations": {arm.name: [vars(broken) for broken in run.violations(arm, policy)] for arm in mine},
+        "evidence": evidence,
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 from adrbench.config import policy as policies
-from adrbench.config.decision import Decision, Facts, model_of
+from adrbench.config.decision import Decision, Facts, Strategy, model_of
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
 from adrbench.device import rules
@@ -134,7 +134,7 @@ class Run:
     main: Main
     platform: Platform
     policies: dict[str, Policy]
-    decisions: dict[str, Decision | Facts]
+    decisions: dict[str, Decision | Facts | Strategy]
     sources: dict[str, str]
 
     def serving_arms(self) -> list[Arm]:
@@ -312,13 +312,13 @@ def _agreement_length(platform: Platform, file: str, limit: int) -> list[str]:
     return [f"{file}: agreement.tokens: {section.tokens} + 1 tokens exceed --max-model-len {limit} of serve.args"]
 
 
-def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts]:
+def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts | Strategy]:
     """The decisions to render, by name.
 
     Raises:
         ConfigError: a file is refused, its id is not its name, or it names an ADR that is not rendered.
     """
-    decisions: dict[str, Decision | Facts] = {}
+    decisions: dict[str, Decision | Facts | Strategy] = {}
     for adr in main.adrs:
         path = f"{main.decisions}/{adr}.yaml"
         data = read_yaml(root / path)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from adrbench.config.models import Text
 from adrbench.decide.spec import Violation
+from adrbench.decide.strategy_verdict import StrategyResult
 from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
@@ -241,4 +242,5 @@ class Verdict(Document):
     drift: list[Drift] = []
     steady: list[Steady] = []
     missing: list[Text] = []
+    strategy: StrategyResult | None = None
     evidence: dict[str, str] = Field({}, description="SHA-256 of every evidence file that was read")

@@ -58,6 +58,8 @@ def layout(found: Scheme, shape: Shape, lengths: list[int]) -> dict[str, Any]:
         "bytes_per_token": arithmetic.bytes_per_token(found, shape),
         "bits_per_value": found.bits_per_value(shape.attention.head_dim),
         "ratio": arithmetic.layout_ratio(found, shape),
+        "scale_bytes_per_token": arithmetic.scale_bytes_per_token(found, shape),
+        "wide_share": {str(length): arithmetic.wide_share(found, length) for length in lengths},
         "request_ratio": {str(length): arithmetic.request_ratio(found, shape, length) for length in lengths},
     }
 

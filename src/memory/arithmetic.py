@@ -59,6 +59,21 @@ def request_ratio(scheme: Scheme, shape: Shape, length: int) -> float:
     return bytes_of_request(scheme, shape, length) / (length * wide_bytes_per_token(shape))
 
 
+def scale_bytes_per_token(scheme: Scheme, shape: Shape) -> float:
+    """Bytes that one quantised token takes beside its codes (scales, zero points, outliers), over all layers."""
+    part = shape.attention
+    codes = sum(plane.code_bytes(part.head_dim) for plane in (scheme.key, scheme.value))
+    return bytes_per_token(scheme, shape) - part.layers * part.kv_heads * codes
+
+
+def wide_share(scheme: Scheme, length: int) -> float:
+    """Share of a request's rows that stay in 16 bit, keys and values together."""
+    if scheme.key.scope == scheme.value.scope == "none":
+        return 1.0
+    planes = (scheme.key, scheme.value)
+    return sum(length - max(0, p.quantised_end(length) - p.sink) for p in planes) / (2 * length)
+
+
 def page_block_size(block_size: int) -> int:
     """The block size of a page layout: vLLM's, rounded up to the layout's multiple."""
     return math.ceil(block_size / PAGE_MULTIPLE) * PAGE_MULTIPLE
