@@ -87,6 +87,3 @@ class Cited(Section):
     option: str = Field(description="option that it is about")
     figure: Text
     source: str
-    quantity: Literal["delta_points"] = "delta_points"
-    value: float | None = Field(None, description="in points, where the source gives one")
-    high: float | None = Field(None, description="upper end of a range")
