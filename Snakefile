@@ -62,6 +62,7 @@ include: "rules/decide.smk"
 include: "rules/records.smk"
 include: "rules/lock.smk"
 include: "rules/report.smk"
+include: "rules/figures.smk"
 include: "rules/audit.smk"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from adrbench.config.decision import Resolution
 from adrbench.config.models import Text
 from adrbench.report.lookup import Cell
+from adrbench.report.strategy import StrategyView
 from adrbench.report.team import Consequence
 from adrbench.report.view import (
     Candidate,
@@ -94,6 +95,7 @@ class Report:
     statements: list[StatementRow]
     column_titles: list[Text]
     consequences: list[Consequence]
+    strategy: StrategyView | None
     dissent: list[Shown]
     turning: list[Shown]
     lock: LockView
