@@ -67,11 +67,11 @@ def _spread(values: Sequence[Row], key: str, logarithmic: bool) -> list[Row]:
         return []
     bounds = [scaled(v) for row in present for v in (row[key], row.get(f"{key}_low"), row.get(f"{key}_high")) if v]
     height = (max(bounds, default=1.0) - min(bounds, default=0.0)) or 1.0
-    gap = height / 26
+    gap = height / 24
     placed: list[Row] = []
     for row in present:
         at = scaled(row[key])
-        while any(abs(at - other["at"]) < gap and abs(row["memory"] - other["memory"]) < 0.22 for other in placed):
+        while any(abs(at - other["at"]) < gap and abs(row["memory"] - other["memory"]) < 0.3 for other in placed):
             at += gap
         placed.append(row | {"at": at, "label": 10**at if logarithmic else at})
     return placed

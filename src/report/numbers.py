@@ -74,6 +74,7 @@ def scale_for(unit: str, values: Sequence[float]) -> Scale:
         "number": Scale(),
         "ratio4": Scale(1.0, "×"),
         "nats": Scale(),
+        "share": Scale(0.01, " %"),
     }
     if unit not in fixed:
         raise ValueError(f"unit {unit!r} is unknown to the report")
@@ -96,6 +97,8 @@ def decimals(unit: str, shown: Sequence[float]) -> int:
         return 2
     if unit == "ratio4":
         return 4
+    if unit == "share":
+        return 2
     if unit == "nats":
         return 5 if size < NEAR_ZERO_NATS else 4
     if size == 0 or not math.isfinite(size):

@@ -9,7 +9,7 @@ from adrbench.config.decision import Strategy
 from adrbench.config.strategy import Cited
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
-from adrbench.report.lookup import MISSING, Cell
+from adrbench.report.lookup import MISSING, Cell, Source
 from adrbench.report.view import OptionRow, Phrase, Shown, phrase
 
 LONG_REQUEST = "32768"
@@ -25,6 +25,7 @@ class SchemePlace:
     arm: str | None
     integration: str
     simulated: bool
+    required: bool
     form: Shown
     role: Shown
     delta: Cell
@@ -109,6 +110,7 @@ class CitedRow:
 class StrategyView:
     """All tables of a strategy. ``figure``: file name of the Pareto figure, by language suffix."""
 
+    winner: str | None
     arch: Cell
     limit: Cell
     memory_at_most: Cell
@@ -116,7 +118,6 @@ class StrategyView:
     rules: list[RuleRow]
     memory: list[MemoryRow]
     length: Cell
-    buckets: list[str]
     agreement: list[AgreementRow]
     lumped: Cell
     mcnemar: list[McNemarRow]
@@ -160,6 +161,7 @@ def _places(context: Context, decision: Strategy) -> list[SchemePlace]:
                 arm=arm,
                 integration=option.integration,
                 simulated=declared is not None and declared.kv_simulation is not None,
+                required=found["role"] == "must",
                 form=phrase(
                     "strategy.form",
                     granularity=Phrase(f"granularity.{option.granularity}"),
@@ -178,10 +180,27 @@ def _places(context: Context, decision: Strategy) -> list[SchemePlace]:
     return places
 
 
+VERDICTS = ("holds", "refuted", "undecided", "unmeasured")
 QUANTITY_UNITS = {
     "delta": "points", "delta_over": "points", "scale_bytes_per_token": "bytes", "wide_share": "fraction",
     "outlier_head_share": "fraction",
 }  # fmt: skip
+
+
+def _counted(number: int, found: dict[str, Any]) -> Shown:
+    """A rule's verdict: one word where its premises agree, otherwise how many schemes have which."""
+    words = [result["verdict"] for result in found["results"]]
+    if len(set(words)) < 2:
+        return Phrase(f"premise.{found['verdict']}")
+    source = (Source("decide", f"strategy.rules.{number}.results"),)
+    counts = {word: words.count(word) for word in VERDICTS if word in words}
+    return phrase(
+        "premise.counts",
+        counts=[
+            phrase("premise.count", verdict=Phrase(f"premise.{word}"), count=Cell(n, "count", sources=source))
+            for word, n in counts.items()
+        ],
+    )
 
 
 def _rules(context: Context, titles: dict[str, Shown]) -> list[RuleRow]:
@@ -206,7 +225,7 @@ def _rules(context: Context, titles: dict[str, Shown]) -> list[RuleRow]:
                 effect=Phrase(f"effect.{found['effect']}"),
                 options=[titles[name] for name in found["options"]],
                 premise=both(found["premise"]) if found["premise"] else Phrase("premise.none"),
-                verdict=Phrase(f"premise.{found['verdict']}"),
+                verdict=_counted(number, found),
                 premises=premises,
             )
         )
@@ -240,13 +259,18 @@ def memory_rows(context: Context, titles: dict[str, tuple[Shown, str]]) -> list[
     return rows
 
 
+def bucket_names(arm: dict[str, Any]) -> list[str]:
+    """Ranges of context length in rising order, all positions first."""
+    return sorted(arm.get("buckets", {}), key=lambda name: 0 if name == "all" else int(name.partition("-")[0]))
+
+
 def agreement_rows(context: Context, arms: list[tuple[Shown, str]]) -> list[AgreementRow]:
     """Every bucket of every arm, the baseline against itself first."""
-    units = {"agreement": "fraction", "sure_agreement": "fraction", "kl_nats": "nats", "perplexity_ratio": "ratio4"}
+    units = {"agreement": "share", "sure_agreement": "share", "kl_nats": "nats", "perplexity_ratio": "ratio4"}
     measured = context.store.raw("agreement", "measured", "arms") or {}
     rows = []
     for title, arm in sorted(arms, key=lambda item: item[1] != context.baseline):
-        for bucket in (measured.get(arm) or {}).get("buckets", {}):
+        for bucket in bucket_names(measured.get(arm) or {}):
             cells = [agreement_cell(context, arm, bucket, key, units[key]) for key in MEASURED]
             control = arm == context.baseline
             own = agreement_cell(context, arm, bucket, "perplexity", "number")
@@ -283,7 +307,9 @@ def strategy(context: Context) -> StrategyView | None:
     arms = {place.name: (place.title, place.arm) for place in places if place.arm}
     measured = context.store.raw("agreement", "measured", "arms") or {}
     first = next(iter(measured), "")
+    word, option = (context.store.raw("decide", "status", key) for key in ("word", "option"))
     return StrategyView(
+        winner=option if word == "Accepted" else None,
         arch=context.store.cell("decide", "strategy", "arch"),
         limit=context.store.cell("decide", "strategy", "limit", unit="points"),
         memory_at_most=context.store.cell("decide", "strategy", "memory_at_most", unit="ratio"),
@@ -291,7 +317,6 @@ def strategy(context: Context) -> StrategyView | None:
         rules=_rules(context, titles),
         memory=memory_rows(context, arms),
         length=context.store.cell("memory", "measured", "length", unit="tokens"),
-        buckets=list((measured.get(first) or {}).get("buckets", {})),
         agreement=agreement_rows(context, list(arms.values())),
         lumped=context.store.cell("agreement", "measured", "arms", first, "buckets", "all", "lumped_probability",
                                   unit="fraction"),
@@ -307,22 +332,31 @@ def strategy(context: Context) -> StrategyView | None:
 
 
 def dissent(view: StrategyView) -> list[Shown]:
-    """Schemes that pass or save more than the chosen one although a rule keeps them out, and lifted rules."""
+    """Schemes that pass the gate and take no more memory than the accepted one, yet do not win."""
+    winner = next((place for place in view.places if place.name == view.winner), None)
+    most = winner.ratio.amount if winner and winner.ratio else 1.0
     return [
         phrase("strategy.dissent", option=place.title, delta=place.delta, ratio=place.ratio, reason=place.reason)
         for place in view.places
-        if place.gate == "passed" and place.ratio and place.ratio.amount < 1
+        if place.gate == "passed" and place is not winner and place.ratio and place.ratio.amount <= most
     ]
 
 
 def by_how_much(view: StrategyView) -> list[Shown]:
-    """One line per measured scheme, those of the team's first choice before the others."""
+    """The required schemes, and the smallest of each verdict of the gate; the table has them all."""
+    measured = [place for place in view.places if place.delta and place.ratio]
+    smallest = {place.gate: place for place in sorted(measured, key=lambda place: -place.ratio.amount)}
+    shown = [place for place in measured if place.required or place in smallest.values()]
     return [
-        phrase("strategy.option", option=place.title, delta=place.delta, ratio=place.ratio,
-               gate=Phrase(f"verdict.{place.gate}"))
-        for place in view.places
-        if place.delta
-    ] or [Phrase("summary.nothing_compared")]  # fmt: skip
+        phrase(
+            "strategy.option",
+            option=place.title,
+            delta=place.delta,
+            ratio=place.ratio,
+            gate=Phrase(f"verdict.{place.gate}"),
+        )
+        for place in shown
+    ] or [Phrase("summary.nothing_compared")]
 
 
 def next_steps(context: Context, winner: str) -> list[Shown]:

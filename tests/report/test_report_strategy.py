@@ -158,6 +158,7 @@ def test_the_control_stands_first_and_in_every_bucket(text: str, spec: Spec) -> 
     name = {"en": "baseline again (A/A)", "zh": "baseline 重复 (A/A)"}[spec.language]
     assert text.count(f"| {name} |") == 3
     assert "0.00000" in row_of(text, name)
+    assert "90.00 %" in row_of(text, name)
     assert "513-1535" in text
 
 
