@@ -236,6 +236,14 @@ def unnamed_evidence():
     ]
 
 
+def figures_of(wildcards):
+    """Figures that a report shows: those of a strategy."""
+    if getattr(RUN.decisions.get(wildcards.adr), "kind", None) != "strategy":
+        return []
+    suffix = wildcards.suffix.replace(".md", ".svg")
+    return [f"reports/{P}/figures/{wildcards.adr}-pareto{suffix}"]
+
+
 def leaves(tree):
     """All paths of a nested dictionary of paths."""
     if tree is None:

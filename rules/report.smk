@@ -28,14 +28,6 @@ rule history:
         )
 
 
-def figures_of(wildcards):
-    """Figures that a report shows: those of a strategy."""
-    if getattr(RUN.decisions.get(wildcards.adr), "kind", None) != "strategy":
-        return []
-    suffix = wildcards.suffix.replace(".md", ".svg")
-    return [f"reports/{P}/figures/{wildcards.adr}-pareto{suffix}"]
-
-
 rule report:
     input:
         lambda wildcards: leaves(report_evidence(wildcards.adr)),

@@ -118,6 +118,8 @@ class StrategyView:
     rules: list[RuleRow]
     memory: list[MemoryRow]
     length: Cell
+    lengths: tuple[Cell, Cell]
+    cited_model: str
     agreement: list[AgreementRow]
     lumped: Cell
     mcnemar: list[McNemarRow]
@@ -239,7 +241,7 @@ def memory_rows(context: Context, titles: dict[str, tuple[Shown, str]]) -> list[
         key = ("measured", "arms", arm)
         if store.raw("memory", *key) is None:
             continue
-        lengths = list(store.raw("memory", *key, "layout", "request_ratio") or {})
+        lengths = sorted(store.raw("memory", *key, "layout", "request_ratio") or {"": None}, key=lambda n: int(n or 0))
         model = next(iter(store.raw("memory", *key, "cited") or {}), None)
         kind = store.raw("memory", *key, "pool", "kind")
         hybrid = store.cell("memory", *key, "cited", model or "", "pool_request_ratio", unit="ratio")
@@ -257,6 +259,13 @@ def memory_rows(context: Context, titles: dict[str, tuple[Shown, str]]) -> list[
             )
         )
     return rows
+
+
+def _lengths(context: Context) -> tuple[Cell, Cell]:
+    """Shortest and longest request whose bytes are given."""
+    asked = context.store.raw("memory", "asked", "lengths") or []
+    cells = [context.store.cell("memory", "asked", "lengths", index, unit="tokens") for index in range(len(asked))]
+    return (cells[0], cells[-1]) if cells else (MISSING, MISSING)
 
 
 def bucket_names(arm: dict[str, Any]) -> list[str]:
@@ -317,6 +326,8 @@ def strategy(context: Context) -> StrategyView | None:
         rules=_rules(context, titles),
         memory=memory_rows(context, arms),
         length=context.store.cell("memory", "measured", "length", unit="tokens"),
+        lengths=_lengths(context),
+        cited_model=next(iter(context.store.raw("memory", "asked", "cited") or {}), ""),
         agreement=agreement_rows(context, list(arms.values())),
         lumped=context.store.cell("agreement", "measured", "arms", first, "buckets", "all", "lumped_probability",
                                   unit="fraction"),

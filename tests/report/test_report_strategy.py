@@ -97,6 +97,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     paths: dict[str, Any] = {
         "eval": evals,
         "memory": _write(folder / "memory.json", "memory",
+                         asked={"lengths": [4096, 32768], "cited": {"Qwen3.5-27B": "x"}},
                          measured={"length": 32768, "arms": {arm: _memory(arm) for arm in ARMS}}),
         "agreement": _write(folder / "agreement.json", "agreement", tier="compare", measured={
             "baseline": "auto",
