@@ -157,11 +157,17 @@ def scales(wildcards):
 
 
 def pools():
-    """Evidence that names the KV pool of arms whose backend stores their scheme: {arm: path}."""
+    """Evidence that names the KV pool of arms whose backend stores their scheme, of decisions on memory: {arm: path}."""
+    asked = {
+        arm.name
+        for decision in RUN.decisions.values()
+        if "memory" in decision.stages
+        for arm in inputs.arms(decision, PLATFORM)
+    }
     stored = [
         arm.name
         for arm in RUN.serving_arms()
-        if arm.scheme and arm.kv_simulation is None
+        if arm.name in asked and arm.scheme and arm.kv_simulation is None
     ]
     if PLATFORM.agreement is not None:
         return {arm: replays()[arm]["1"] for arm in stored}

@@ -39,6 +39,17 @@ def divergence(context: Context, arm: str) -> list[Shown]:
     return [phrase("schemes.divergence", kl=found)] if found and arm != context.baseline else []
 
 
+def concurrency(context: Context, arm: str) -> list[Shown]:
+    """How many long requests the arm's pool holds at once, measured or computed."""
+    key = ("measured", "arms", arm, "pool")
+    kind = context.store.raw("memory", *key, "kind")
+    if kind is None:
+        return []
+    requests = context.store.cell("memory", *key, "requests", unit="number")
+    length = context.store.cell("memory", "measured", "length", unit="tokens")
+    return [phrase("schemes.requests", requests=requests, length=length, kind=Phrase(f"memory.{kind}"))]
+
+
 def memory_ratio(context: Context, arm: str) -> Cell:
     """Bytes per cached token relative to the baseline: its pool's tokens over the arm's, at equal pool memory.
 
@@ -106,7 +117,7 @@ def _measured(context: Context, title: Shown, row: SchemeRow | None, arm: str) -
         delta=MISSING if first else delta(context.store, arm),
         # The speed of a simulation is not the scheme's.
         throughput=[MISSING if first or simulated else throughput_ratio(context, arm, tier) for tier in context.tiers],
-        support=[_resolved(context, arm), *divergence(context, arm)],
+        support=[_resolved(context, arm), *concurrency(context, arm), *divergence(context, arm)],
         state=Phrase("schemes.baseline" if first else "schemes.simulated" if simulated else "schemes.measured"),
     )
 
