@@ -80,6 +80,8 @@ localrules:
     audit,
     claims,
     claims_table,
+    memory,
+    pareto,
 
 
 rule all:

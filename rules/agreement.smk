@@ -17,7 +17,7 @@ if PLATFORM.agreement is not None:
         container:
             PLATFORM.serve.container
         resources:
-            device=PLATFORM.device.devices,
+            **arm_devices(),
         params:
             spec=lambda wildcards: canonical(
                 jobs.agreement(
@@ -33,7 +33,7 @@ if PLATFORM.agreement is not None:
         message:
             "agreement: replay on arm {wildcards.arm}, round {wildcards.round} (log: {log})"
         shell:
-            job("agreement")
+            device_job("agreement")
 
     # All replays against the baseline's first one; nothing is served.
     rule compare:

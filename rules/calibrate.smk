@@ -14,7 +14,7 @@ if PLATFORM.calibrate is not None:
         container:
             PLATFORM.serve.container
         resources:
-            device=PLATFORM.device.devices,
+            **devices(1),
         params:
             spec=canonical(jobs.calibrate(RUN, MODEL, MODEL_EVIDENCE)),
             code=jobs.code_digest("calibrate"),
