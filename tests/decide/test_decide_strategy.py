@@ -20,7 +20,7 @@ from adrbench.paths import ROOT
 DECISION = yaml.safe_load((ROOT / "config/decisions/adr0009.yaml").read_text(encoding="utf-8"))
 ARMS = {
     "auto": ("bf16", 1.0), "int8-head": ("int8_per_head", 0.5), "fp8-e4m3": ("fp8_per_tensor", 0.5),
-    "int8-token-head": ("int8_per_token_head", 0.53), "kivi4": ("kivi4", 0.32), "kivi2": ("kivi2", 0.19),
+    "sim-int8-token-head": ("int8_per_token_head", 0.53), "kivi4": ("kivi4", 0.32), "kivi2": ("kivi2", 0.19),
     "fp8-fnuz-head": ("fp8_e4m3fnuz_per_head", 0.5), "kvquant4": ("kvquant4", 0.28),
 }  # fmt: skip
 TASKS = ("multi_hop_qa", "summary", "retrieval_multi_point", "aggregation_keyword_aggregation")
@@ -142,7 +142,7 @@ def test_kvquant_is_excluded_until_its_delta_says_otherwise(spec: Any) -> None:
 
 def test_per_token_is_compared_with_per_head_pair_by_pair(spec: Any) -> None:
     """3 points better than per-head: the premise of G12 (at most one better) is refuted."""
-    found = judge(spec({"int8-head": 3.5, "int8-token-head": 0.5}))
+    found = judge(spec({"int8-head": 3.5, "sim-int8-token-head": 0.5}))
     result = rule(found, "G12").results[0]
     assert result.value == pytest.approx(-3.0)
     assert result.verdict == "refuted"
