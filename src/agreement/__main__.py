@@ -65,8 +65,8 @@ def notes(spec: ReplaySpec) -> list[str]:
     ]
     if spec.chunk_tokens:
         found.append(
-            f"--max-num-batched-tokens {spec.chunk_tokens} in this measurement, for all arms alike, so that a window "
-            "of recent tokens is at most that much longer than in decoding"
+            f"--max-num-batched-tokens {spec.chunk_tokens} in this measurement, for all arms alike: a window of recent "
+            "tokens is up to that much shorter for the first queries of a step than in decoding"
         )
     return found
 

@@ -4,8 +4,9 @@ vLLM's ``prompt_logprobs`` (OpenAI completions, ``prompt`` as token ids) gives a
 the most probable next tokens and the token that really follows. They are computed in prefill steps. In
 vLLM's V1 engine an attention layer first writes the step's K and V to the paged cache and then reads all of them, its
 own step's included, from there (CPU_ATTN, TRITON_ATTN and FLASH_ATTN; ``do_kv_cache_update`` before ``forward``), so a
-quantised cache is read at every position. What differs from decoding token by token is the age of a token: in a
-scheme with a window of recent tokens, those of one step are as recent as the step is long.
+quantised cache is read at every position. What differs from decoding token by token is the age of a token: all
+queries of a step read the cache as the whole step leaves it, so a scheme with a window of recent tokens has quantised
+some that were still recent for the step's first queries. A short step keeps that difference short.
 """
 
 from __future__ import annotations
