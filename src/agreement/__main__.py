@@ -82,7 +82,7 @@ def measure(raw: dict[str, Any], output: Path, open_server: OpenServer) -> None:
         found = replay(server, prompts, spec.top, spec.concurrency, spec.request_timeout_s)
         resolved = server.resolved
     found.save(folder / RAW)
-    figures = measured(found)
+    figures = measured(Replay.load(folder / RAW))  # of what is kept, so that an audit finds the same
     evidence.write(
         output,
         Evidence(

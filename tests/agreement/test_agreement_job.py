@@ -15,6 +15,7 @@ from adrbench.agreement import __main__ as job
 from adrbench.agreement import compare, text
 from adrbench.agreement.replay import Replay, ask, parse_positions
 from adrbench.agreement.spec import CompareSpec, ReplaySpec, parse_spec
+from adrbench.audit.stages import Options, measured
 from adrbench.job import JobError
 
 
@@ -135,3 +136,19 @@ def test_told_facts_come_back_far_away() -> None:
     assert len(apart) > 20
     assert max(apart) > 6_000
     assert min(apart) >= 0
+
+
+def test_an_audit_computes_replays_and_comparison_again(replayed: Any, tmp_path: Path) -> None:
+    """Right figures pass; one that was changed by hand is found."""
+    first, other, output = replayed("auto", 1), replayed("odd", 1, shift=3.0), tmp_path / "compare.json"
+    compare.work(
+        {"platform": "cpu", "baseline": "auto", "replays": {"auto": {1: str(first)}, "odd": {1: str(other)}}}, output
+    )
+    for path in (first, other, output):
+        checked = measured(path, Options())
+        assert checked.findings == []
+        assert checked.values >= 3
+    document = json.loads(output.read_text())
+    document["measured"]["arms"]["odd"]["buckets"]["all"]["kl_nats"]["value"] += 0.01
+    output.write_text(json.dumps(document))
+    assert "kl_nats" in str(measured(output, Options()).findings[0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from adrbench import evidence
+from adrbench.audit.stages import Options, measured
 from adrbench.evidence import Evidence
 from adrbench.job import JobError
 from adrbench.kernels.formats import scheme
@@ -137,3 +138,14 @@ def test_an_unknown_scheme_is_named(model: Path, tmp_path: Path) -> None:
 def test_a_missing_baseline_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(JobError, match="baseline 'bf16' is missing"):
         parse_spec(_spec(model, tmp_path, baseline="bf16"))
+
+
+def test_an_audit_computes_memory_again(model: Path, tmp_path: Path) -> None:
+    _pool(tmp_path / "auto.json", 46592)
+    output = tmp_path / "memory.json"
+    job.work(_spec(model, tmp_path), output)
+    assert measured(output, Options()).findings == []
+    document = json.loads(output.read_text())
+    document["measured"]["arms"]["kivi"]["layout"]["ratio"] = 0.25
+    output.write_text(json.dumps(document))
+    assert "kivi.layout.ratio" in str(measured(output, Options()).findings[0])
