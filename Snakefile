@@ -57,6 +57,9 @@ include: "rules/kernels.smk"
 include: "rules/serve.smk"
 include: "rules/integrate.smk"
 include: "rules/eval.smk"
+include: "rules/calibrate.smk"
+include: "rules/agreement.smk"
+include: "rules/memory.smk"
 include: "rules/profile.smk"
 include: "rules/claims.smk"
 include: "rules/noise_floor.smk"
@@ -66,6 +69,7 @@ include: "rules/decide.smk"
 include: "rules/records.smk"
 include: "rules/lock.smk"
 include: "rules/report.smk"
+include: "rules/figures.smk"
 include: "rules/audit.smk"
 include: "rules/page.smk"
 
@@ -89,6 +93,8 @@ localrules:
     profile_figures,
     page,
     publish_page,
+    memory,
+    pareto,
 
 
 rule all:

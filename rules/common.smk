@@ -136,6 +136,9 @@ KERNELS = f"{RESULTS}/kernels.json"
 CEILING = f"{RESULTS}/ceiling.json"
 CLAIMS = f"{RESULTS}/claims.json"
 NOISE_FLOOR = f"{RESULTS}/noise_floor.json"
+AGREEMENT = f"{RESULTS}/agreement/compare.json"
+CALIBRATION = f"{RESULTS}/calibrate.json"
+MEMORY = f"{RESULTS}/memory.json"
 BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
@@ -149,6 +152,41 @@ def serve_paths(rounds):
         }
         for arm, numbers in rounds.items()
     }
+
+
+def replays():
+    """Evidence of every replayed text: {arm: {round: path}}; the baseline's second round is the A/A control."""
+    return {
+        arm.name: {
+            str(k): f"{RESULTS}/agreement/{arm.name}/r{k}.json"
+            for k in range(1, 3 if arm.baseline else 2)
+        }
+        for arm in RUN.serving_arms()
+    }
+
+
+def scales(wildcards):
+    """Calibration evidence that the arm of a job needs before it is served."""
+    simulated = known_arm(wildcards).kv_simulation
+    return [simulated.scales] if simulated and simulated.scales else []
+
+
+def pools():
+    """Evidence that names the KV pool of arms whose backend stores their scheme, of decisions on memory: {arm: path}."""
+    asked = {
+        arm.name
+        for decision in RUN.decisions.values()
+        if "memory" in decision.stages
+        for arm in inputs.arms(decision, PLATFORM)
+    }
+    stored = [
+        arm.name
+        for arm in RUN.serving_arms()
+        if arm.name in asked and arm.scheme and arm.kv_simulation is None
+    ]
+    if PLATFORM.agreement is not None:
+        return {arm: replays()[arm]["1"] for arm in stored}
+    return {arm: f"{RESULTS}/serve/{arm}/r1/{TIERS[0]}.json" for arm in stored}
 
 
 # Arms that are profiled.
@@ -208,6 +246,9 @@ def all_evidence(adr=None):
         "profile": {name: f"{RESULTS}/profile/{name}.json" for name in profile_names()},
         "ceiling": CEILING,
         "claims": CLAIMS if RUN.main.claims.enabled else None,
+        "agreement": AGREEMENT if PLATFORM.agreement is not None else None,
+        "memory": MEMORY,
+        "calibrate": CALIBRATION if PLATFORM.calibrate is not None else None,
     }
 
 
@@ -255,6 +296,14 @@ def unnamed_evidence():
         if arm not in named
         for path in leaves(tree)
     ]
+
+
+def figures_of(wildcards):
+    """Figures that a report shows: those of a strategy."""
+    if getattr(RUN.decisions.get(wildcards.adr), "kind", None) != "strategy":
+        return []
+    suffix = wildcards.suffix.replace(".md", ".svg")
+    return [f"reports/{P}/figures/{wildcards.adr}-pareto{suffix}"]
 
 
 def leaves(tree):

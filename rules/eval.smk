@@ -4,6 +4,7 @@ rule eval:
         DEVICE,
         KERNELS,
         MODEL_EVIDENCE,
+        scales,
         ENVIRONMENT["serve"],
         ENVIRONMENT["eval"],
     output:

@@ -37,6 +37,7 @@ rule report:
             if evidence_of(wildcards.adr).get("profile")
             else {}
         ),
+        figures_of,
     output:
         evidence=report(
             f"reports/{P}/{{adr}}{{suffix}}",

@@ -7,6 +7,7 @@ rule serve:
         DEVICE,
         KERNELS,
         MODEL_EVIDENCE,
+        scales,
         ENVIRONMENT["serve"],
     output:
         evidence=f"{RESULTS}/serve/{{arm}}/r{{round}}/{TIERS[0]}.json",

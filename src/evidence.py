@@ -21,7 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 SCHEMA_VERSION = 1
 
-Stage = Literal["device", "model", "kernels", "serve", "integrate", "eval", "profile", "claims"]
+Stage = Literal[
+    "device", "model", "kernels", "serve", "integrate", "eval", "agreement", "memory", "calibrate", "profile", "claims"
+]
 
 
 class EvidenceError(ValueError):

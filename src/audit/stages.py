@@ -17,6 +17,7 @@ from statistics import mean
 from typing import Any
 
 from adrbench import evidence
+from adrbench.audit import kv_stages
 from adrbench.audit.finding import Finding, Outcome, compare
 from adrbench.eval import __main__ as accuracy
 from adrbench.eval import dataset
@@ -194,6 +195,18 @@ def claims(path: Path, document: Evidence, _options: Options) -> Outcome:
     return outcome
 
 
+def of_kv(again: Callable[[Path, Evidence], Outcome]) -> Callable[[Path, Evidence, Options], Outcome]:
+    """A check of ``kv_stages``, in the form of the others."""
+
+    def checked(path: Path, document: Evidence, _options: Options) -> Outcome:
+        outcome = Outcome()
+        with told(outcome, path):
+            outcome.add(again(path, document))
+        return outcome
+
+    return checked
+
+
 RECOMPUTE: dict[str, Callable[[Path, Evidence, Options], Outcome]] = {
     "serve": serve,
     "integrate": integrate,
@@ -201,6 +214,8 @@ RECOMPUTE: dict[str, Callable[[Path, Evidence, Options], Outcome]] = {
     "profile": profile,
     "model": model,
     "claims": claims,
+    "agreement": of_kv(kv_stages.agreement),
+    "memory": of_kv(kv_stages.memory),
 }
 
 

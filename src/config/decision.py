@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Literal
 
 from adrbench.config.models import Name, Section, Text
+from adrbench.config.strategy import Cited, SchemeOption, TeamRule
 from pydantic import Field, field_validator, model_validator
 
 # Factors that vLLM resolves, and the keys of evidence that show them (on hybrid models the block size is overridden).
@@ -146,7 +147,9 @@ class Resolution(Section):
     text: Text
 
 
-Stage = Literal["kernels", "serve", "eval", "integrate", "profile", "ceiling", "claims"]
+Stage = Literal[
+    "kernels", "serve", "eval", "integrate", "profile", "ceiling", "claims", "agreement", "memory", "calibrate"
+]
 
 
 class Record(Section):
@@ -246,9 +249,36 @@ class Facts(Record):
     reference: Reference | None = Field(None, description="published figures, for the check `reference_ratio`")
 
 
-AnyDecision = Annotated[Decision | Facts, Field(union_mode="left_to_right")]
+class Strategy(Record):
+    """A choice among KV schemes by the team's rules: accuracy and memory, whether or not a backend serves them yet."""
+
+    kind: Literal["strategy"]
+    options: list[SchemeOption] = Field(min_length=2)
+    rules: list[TeamRule] = Field(description="the team's choice rules, in their order")
+    limit: float = Field(description="largest Δ in points: non-inferiority, as G01")
+    memory_at_most: float = Field(gt=0, le=1, description="largest ratio to 16 bit that is worth a change")
+    delta: Text = Field(description="how the accuracy difference is defined, printed in the ADR")
+    cited: list[Cited] = Field([], description="published figures beside ours")
+
+    @model_validator(mode="after")
+    def _names_known(self) -> Strategy:
+        known = [option.name for option in self.options]
+        for rule in self.rules:
+            named = [*rule.options, *(name for names in rule.by_arch.values() for name in names)]
+            named += [rule.premise.against] if rule.premise and rule.premise.against else []
+            for name in named:
+                if name not in known:
+                    raise ValueError(f"rules[{rule.id}]: {name!r} is no option; options are {', '.join(known)}")
+        for entry in self.cited:
+            if entry.option not in known:
+                raise ValueError(f"cited: {entry.option!r} is no option; options are {', '.join(known)}")
+        return self
 
 
-def model_of(data: object) -> type[Decision] | type[Facts]:
+AnyDecision = Annotated[Decision | Facts | Strategy, Field(union_mode="left_to_right")]
+KINDS: dict[str, type[Decision] | type[Facts] | type[Strategy]] = {"facts": Facts, "strategy": Strategy}
+
+
+def model_of(data: object) -> type[Decision] | type[Facts] | type[Strategy]:
     """The model that a decision file's content is to be validated with, by its `kind`."""
-    return Facts if isinstance(data, dict) and data.get("kind") == "facts" else Decision
+    return KINDS.get(str(data.get("kind")), Decision) if isinstance(data, dict) else Decision

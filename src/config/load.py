@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 from adrbench.config import policy as policies
-from adrbench.config.decision import Decision, Facts, model_of
+from adrbench.config.decision import Decision, Facts, Strategy, model_of
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
 from adrbench.device import rules
@@ -134,7 +134,7 @@ class Run:
     main: Main
     platform: Platform
     policies: dict[str, Policy]
-    decisions: dict[str, Decision | Facts]
+    decisions: dict[str, Decision | Facts | Strategy]
     sources: dict[str, str]
 
     def serving_arms(self) -> list[Arm]:
@@ -237,6 +237,15 @@ def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
             f"kv_simulation: backend CUSTOM already stores {arm.plugin.scheme}; simulating another scheme there "
             "would quantise twice; remove one of them"
         )
+    own = f"results/{platform.name}/calibrate.json"
+    if wanted.scales == own and platform.calibrate is None:
+        problems.append(f"kv_simulation.scales: {own} is made by the section `calibrate`, which {platform.name} lacks")
+    others = [arm.kv_simulation for arm in platform.arms if arm.kv_simulation and arm.kv_simulation.scales == own]
+    if wanted.scales == own and any(o.scheme == wanted.scheme and o.parameters != wanted.parameters for o in others):
+        problems.append(
+            f"kv_simulation.parameters: another arm calibrates {wanted.scheme} with other parameters; one calibration "
+            "holds one set of values per scheme"
+        )
     if scheme.needs_calibration and wanted.scales is None:
         problems.append(f"kv_simulation.scales: {wanted.scheme} has static scales; name the calibration evidence")
     flags = {s.path[0] for s in policies.settings(platform.serve.args + policies.arm_flags(arm))}
@@ -284,21 +293,32 @@ def _check_lengths(platform: Platform, file: str) -> list[str]:
         for tier in platform.tiers
         if tier.input_tokens[1] + tier.output_tokens > limit
     ]
-    return problems + [
-        f"{file}: eval.tasks[{task.name}]: {task.length_tokens} + {task.max_new_tokens} tokens (and a chat "
-        f"template) exceed --max-model-len {limit} of serve.args"
-        for task in platform.eval.tasks
-        if task.length_tokens + task.max_new_tokens + 64 > limit
-    ]
+    return (
+        problems
+        + [
+            f"{file}: eval.tasks[{task.name}]: {task.length_tokens} + {task.max_new_tokens} tokens (and a chat "
+            f"template) exceed --max-model-len {limit} of serve.args"
+            for task in platform.eval.tasks
+            if task.length_tokens + task.max_new_tokens + 64 > limit
+        ]
+        + _agreement_length(platform, file, limit)
+    )
 
 
-def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts]:
+def _agreement_length(platform: Platform, file: str, limit: int) -> list[str]:
+    section = platform.agreement
+    if section is None or section.tokens + 1 <= limit:
+        return []
+    return [f"{file}: agreement.tokens: {section.tokens} + 1 tokens exceed --max-model-len {limit} of serve.args"]
+
+
+def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts | Strategy]:
     """The decisions to render, by name.
 
     Raises:
         ConfigError: a file is refused, its id is not its name, or it names an ADR that is not rendered.
     """
-    decisions: dict[str, Decision | Facts] = {}
+    decisions: dict[str, Decision | Facts | Strategy] = {}
     for adr in main.adrs:
         path = f"{main.decisions}/{adr}.yaml"
         data = read_yaml(root / path)

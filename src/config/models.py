@@ -190,6 +190,9 @@ class Task(Section):
     """One accuracy task."""
 
     name: Name
+    task: Name | None = Field(
+        None, description="task class of `src/eval/tasks/`, for several lengths of one class; none: the name"
+    )
     samples: int = Field(ge=2, description="questions")
     length_tokens: int = Field(ge=256, description="prompt length in tokens, by the model's own tokenizer")
     max_new_tokens: int = Field(gt=0)
@@ -208,6 +211,40 @@ class Eval(Section):
     data: dict[str, str] = Field(
         {}, description="folders of real test sets: `longbench`, `ruler`; empty: our own texts"
     )
+
+
+class Agreement(Section):
+    """Teacher-forced agreement: a text replayed on every arm, position by position against the baseline."""
+
+    segments: int = Field(12, ge=2, description="documents replayed: the unit of the intervals")
+    tokens: int = Field(2048, ge=64, description="tokens of each document, by the model's own tokenizer")
+    edges: list[int] = Field(
+        [256], description="positions are also shown by the number of tokens before them, split here"
+    )
+    top: int = Field(20, ge=1, description="most probable tokens asked at each position (`--max-logprobs` limits it)")
+    chunk_tokens: int | None = Field(
+        None, ge=1, description="value of `--max-num-batched-tokens` in this measurement only; none: vLLM's default"
+    )
+    concurrency: int = Field(1, ge=1, description="documents in flight; above 1 the A/A control is not exactly zero")
+    seed: int = 20260609
+    confidence: float = Field(0.95, gt=0.5, lt=1)
+    request_timeout_s: float = Field(600.0, gt=0, strict=False, description="limit for one document")
+
+    @model_validator(mode="after")
+    def _edges_split(self) -> Agreement:
+        inner = [0, *self.edges, self.tokens - 1]
+        if sorted(set(inner)) != inner:
+            raise ValueError(f"edges {self.edges} must rise and lie between 1 and tokens - 2 ({self.tokens - 2})")
+        return self
+
+
+class Calibrate(Section):
+    """Calibration of static KV scales from a generated text, in a plain forward pass of the model."""
+
+    segments: int = Field(4, ge=1, description="texts")
+    tokens: int = Field(1024, ge=64, description="tokens of each text")
+    seed: int = 20260609
+    dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="of the forward pass")
 
 
 class Workload(Section):
@@ -279,6 +316,8 @@ class Platform(Section):
     arms: list[Arm] = Field(min_length=1)
     integrate: list[Mechanism] = []
     eval: Eval
+    agreement: Agreement | None = Field(None, description="none: the text is not replayed")
+    calibrate: Calibrate | None = Field(None, description="needed by arms whose `kv_simulation.scales` it makes")
     profile: Profile = Profile()
     kernels: Kernels = Kernels()
 

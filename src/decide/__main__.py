@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.decide import accuracy as accuracies
-from adrbench.decide import factors, facts, noise_floor, objective, options, schedule, status, steady
+from adrbench.decide import factors, facts, noise_floor, objective, options, schedule, status, steady, strategy
 from adrbench.decide.comparable import refuse_serve, serve_identity
 from adrbench.decide.context import Context
 from adrbench.decide.facts_spec import parse_facts
@@ -22,6 +22,7 @@ from adrbench.decide.latency import table as latency_table
 from adrbench.decide.noise import table as noise_table
 from adrbench.decide.records import digests, load_eval, load_integrate, load_serve
 from adrbench.decide.spec import DecideSpec, parse_spec
+from adrbench.decide.strategy_spec import parse_strategy
 from adrbench.decide.verdict import Look, OptionResult, Verdict
 from adrbench.decide.words import text
 from adrbench.evidence import write_json
@@ -116,8 +117,11 @@ def verdict_of(raw: dict[str, Any]) -> Verdict:
         from adrbench.decide.adaptive import replay
 
         return replay(Path(raw["adaptive"]))
-    if raw.get("decision", {}).get("kind") == "facts":
+    kind = raw.get("decision", {}).get("kind")
+    if kind == "facts":
         return facts.judge(parse_facts(raw))
+    if kind == "strategy":
+        return strategy.judge(parse_strategy(raw))
     return judge(gather(parse_spec(raw)))
 
 

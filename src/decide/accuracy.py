@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from adrbench.config.models import Text
 from adrbench.decide import paired
 from adrbench.decide.comparable import refuse_eval
 from adrbench.decide.context import Context
+from adrbench.decide.mcnemar import mcnemar
 from adrbench.decide.planning import pairs_needed
 from adrbench.decide.records import number
-from adrbench.decide.verdict import Accuracy, MeanDifference, TaskDifference
+from adrbench.decide.verdict import Accuracy, McNemar, MeanDifference, TaskDifference
 from adrbench.decide.words import text
 
 
@@ -46,6 +48,23 @@ def _pair(baseline: dict[str, list[float]], arm: dict[str, list[float]]) -> dict
     return {name: paired.differences(baseline[name], arm[name]) for name in baseline}
 
 
+def by_class(differences: Mapping[str, list[float]], tasks: Mapping[str, Any]) -> list[list[float]]:
+    """Differences of each task class: several lengths of one class are one task of more pairs, not more tasks.
+
+    Args:
+        tasks: ``measured.tasks`` of an accuracy run; a task without a class of its own is one.
+    """
+    classes: dict[str, list[float]] = {}
+    for name, values in differences.items():
+        classes.setdefault(tasks[name].get("task") or name, []).extend(values)
+    return list(classes.values())
+
+
+def _binary(baseline: list[float], arm: list[float]) -> McNemar | None:
+    found = mcnemar(baseline, arm)
+    return McNemar(**asdict(found)) if found else None
+
+
 def _limit(context: Context) -> float | None:
     return next((gate.limit for gate in context.spec.decision.gates if gate.metric == "accuracy_delta"), None)
 
@@ -68,14 +87,16 @@ def compare(context: Context, arm: str) -> Accuracy | Missing:
     differences = _pair(*both)
     if isinstance(differences, Missing):
         return differences
-    tasks = {}
+    tasks, measured = {}, context.evals[arm].measured["tasks"]
     for name, values in differences.items():
         found = paired.mean_interval([values], context.confidence)
         means = [sum(scores[name]) / len(scores[name]) for scores in both]
         tasks[name] = TaskDifference(
-            baseline=means[0], arm=means[1], delta=found.value, low=found.low, high=found.high, n=len(values)
-        )
-    per_task = list(differences.values())
+            baseline=means[0], arm=means[1], delta=found.value, low=found.low, high=found.high, n=len(values),
+            task=measured[name].get("task"), length_tokens=measured[name].get("length_tokens"),
+            mcnemar=_binary(both[0][name], both[1][name]),
+        )  # fmt: skip
+    per_task = by_class(differences, measured)
     pairs, limit = sum(map(len, per_task)), _limit(context)
     total = paired.mean_interval(per_task, context.confidence, limit)
     decided = limit is None or total.high <= limit or total.low > limit

@@ -60,10 +60,16 @@ class EvidencePaths(BaseModel):
     ceiling: str | None = None
     claims: str | None = None
     noise_floor: str | None = None
+    agreement: str | None = None
+    memory: str | None = None
+    calibrate: str | None = None
 
     def singles(self) -> list[str]:
         """The files of stages that write one for the platform."""
-        files = (self.device, self.model, self.kernels, self.ceiling, self.claims, self.noise_floor)
+        files = (
+            self.device, self.model, self.kernels, self.ceiling, self.claims, self.noise_floor,
+            self.agreement, self.memory, self.calibrate,
+        )  # fmt: skip
         return [path for path in files if path]
 
 

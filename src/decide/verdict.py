@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from adrbench.config.models import Text
 from adrbench.decide.spec import Violation
+from adrbench.decide.strategy_verdict import StrategyResult
 from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION = 1
@@ -99,8 +100,24 @@ class OptionResult(Document):
     decided_at: int | None = None
 
 
+class McNemar(Document):
+    """Pairs in which one side alone is right, and the exact p value of equality (``mcnemar.py``)."""
+
+    baseline_only: int
+    arm_only: int
+    p_value: float
+    binary: bool
+
+
 class TaskDifference(Document):
-    """Means (0-100) of one task, and baseline minus arm in points."""
+    """Means (0-100) of one task, and baseline minus arm in points.
+
+    ``task`` is its class: several lengths of one class share its weight in the mean.
+    """
+
+    task: str | None = None
+    length_tokens: int | None = None
+    mcnemar: McNemar | None = None
 
     baseline: float
     arm: float
@@ -318,4 +335,5 @@ class Verdict(Document):
     drift: list[Drift] = []
     steady: list[Steady] = []
     missing: list[Text] = []
+    strategy: StrategyResult | None = None
     evidence: dict[str, str] = Field({}, description="SHA-256 of every evidence file that was read")

@@ -108,6 +108,8 @@ def task_result(data: Dataset, records: dict[str, Any]) -> dict[str, Any]:
         }
     return {
         "class": data.task.title,
+        "task": data.task.name,
+        "length_tokens": data.settings.length_tokens,
         "metric": data.task.metric,
         "samples": len(scores),
         "mean": mean(scores),
@@ -155,6 +157,7 @@ def evaluate(raw: dict[str, Any], output: Path, open_server: OpenServer) -> None
     predictions = sorted((folder / "opencompass" / run_name).glob("predictions/*/*.json"))
     names += [f"server/{name}" for name in ("server.log", "plugin.jsonl") if (folder / "server" / name).is_file()]
     names += ["samples.json", "config.py", *(str(path.relative_to(folder)) for path in predictions)]
+    kinds = list(dict.fromkeys(data.task.name for data in datasets))
     tasks = {data.name: task_result(data, records["datasets"]) for data in datasets}
     evidence.write(
         output,
@@ -181,7 +184,7 @@ def evaluate(raw: dict[str, Any], output: Path, open_server: OpenServer) -> None
                 "tasks": tasks,
                 "mean_of_tasks": mean(task["mean"] for task in tasks.values()),
                 "server_counters": records["server_counters"],
-                "testset_access": [asdict(status) for status in verify_testset_access(spec.data, tasks)],
+                "testset_access": [asdict(status) for status in verify_testset_access(spec.data, kinds)],
             },
             files=evidence.digest_raw(output, names),
             notes=notes(spec, datasets),

@@ -31,7 +31,7 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        return self.task.name
+        return self.settings.name
 
     @property
     def max_new_tokens(self) -> int:
@@ -76,9 +76,11 @@ def generate(task: Task, settings: TaskSpec, count: Callable[[str], int]) -> Dat
     samples = []
     for index in range(settings.samples):
         try:
-            draft, tokens = fit(task, seed_of(task.name, settings.seed, index), index, settings.length_tokens, count)
+            draft, tokens = fit(
+                task, seed_of(settings.name, settings.seed, index), index, settings.length_tokens, count
+            )
         except ValueError as error:
-            raise JobError("task-length", f"eval.tasks[{task.name}].length_tokens: {error}") from None
+            raise JobError("task-length", f"eval.tasks[{settings.name}].length_tokens: {error}") from None
         samples.append(_sample(draft, index, tokens, count))
     return Dataset(task, settings, samples, {"kind": "synthetic"})
 
@@ -101,7 +103,7 @@ def read_real(task: Task, settings: TaskSpec, folder: Path, count: Callable[[str
             )
         with open(status.path, encoding="utf-8") as stream:  # not splitlines: texts contain other line separators
             rows = [json.loads(line) for line in stream if line.strip()]
-        random.Random(seed_of(task.name, settings.seed, choices[0])).shuffle(rows)
+        random.Random(seed_of(settings.name, settings.seed, choices[0])).shuffle(rows)
         per_file.append(rows)
         digests[status.path] = status.sha256
     order = [rows[i] for i in range(max(map(len, per_file))) for rows in per_file if i < len(rows)]
@@ -127,9 +129,9 @@ def build(settings: list[TaskSpec], data: dict[str, str], count: Callable[[str],
     """
     tasks, sets = load_tasks(), []
     for setting in settings:
-        if setting.name not in tasks:
-            raise JobError("unknown-task", f"eval.tasks: {setting.name!r} is not a task; known: {', '.join(tasks)}")
-        task = tasks[setting.name]
+        if setting.kind not in tasks:
+            raise JobError("unknown-task", f"eval.tasks: {setting.kind!r} is not a task; known: {', '.join(tasks)}")
+        task = tasks[setting.kind]
         folder = data.get(task.source.collection)
         sets.append(read_real(task, setting, Path(folder), count) if folder else generate(task, setting, count))
     return sets

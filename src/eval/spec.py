@@ -11,15 +11,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class TaskSpec(BaseModel):
-    """One task of the run; ``length_tokens`` is the length of the user message."""
+    """One task of the run; ``length_tokens`` is the length of the user message.
+
+    ``task`` is its class, where several lengths of one class have names of their own.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     name: str
+    task: str | None = None
     length_tokens: int = Field(ge=128)
     samples: int = Field(ge=2)
     max_new_tokens: int | None = Field(None, gt=0)
     seed: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The task class."""
+        return self.task or self.name
 
 
 class EvalSpec(BaseModel):

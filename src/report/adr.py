@@ -10,6 +10,7 @@ from adrbench.config.models import Text
 from adrbench.report.bottleneck import Bottleneck
 from adrbench.report.cells import Note
 from adrbench.report.lookup import Cell
+from adrbench.report.strategy import StrategyView
 from adrbench.report.team import Consequence
 from adrbench.report.view import (
     Candidate,
@@ -98,6 +99,7 @@ class Report:
     statements: list[StatementRow]
     column_titles: list[Text]
     consequences: list[Consequence]
+    strategy: StrategyView | None
     dissent: list[Shown]
     turning: list[Shown]
     lock: LockView

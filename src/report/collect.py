@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrbench.config.decision import Decision
+from adrbench.config.decision import Decision, Strategy
 from adrbench.device import rules
 from adrbench.report import (
     accuracy,
@@ -18,6 +18,7 @@ from adrbench.report import (
     schemes,
     serving,
     statements,
+    strategy,
     team,
     verdicts,
 )
@@ -77,7 +78,11 @@ def header(context: Context) -> Header:
         confidence=store.cell("decide", "confidence", unit="fraction"),
         metric=metric,
         minimum_gain=store.cell("decision", "objective", "minimum_gain", unit="fraction"),
-        gain_rule=spec.decision.objective.gain_rule if isinstance(spec.decision, Decision) else "facts",
+        gain_rule=spec.decision.objective.gain_rule
+        if isinstance(spec.decision, Decision)
+        else "strategy"
+        if isinstance(spec.decision, Strategy)
+        else "facts",
     )
 
 
@@ -174,7 +179,8 @@ def collect(spec: Spec, store: Store) -> Report:
     checks = facts.checks(context)
     measured = performance.performance(context, shared)
     levels = [integration.integration(context, layer) for layer in shared.layers]
-    delta = spec.decision.delta if isinstance(spec.decision, Decision) else None
+    delta = spec.decision.delta if isinstance(spec.decision, Decision | Strategy) else None
+    chosen = strategy.strategy(context)
     return Report(
         adr=spec.adr,
         baseline=context.baseline,
@@ -221,7 +227,8 @@ def collect(spec: Spec, store: Store) -> Report:
         statements=[StatementRow(row, statements.judged(context, row.claims)) for row in own.statements],
         column_titles=[column.title for column in own.columns],
         consequences=own.consequences,
-        dissent=dissent.dissent(context, options, gates, checks),
+        strategy=chosen,
+        dissent=strategy.dissent(chosen) if chosen else dissent.dissent(context, options, gates, checks),
         turning=dissent.turning(context, options, gates, checks),
         lock=past.lock(context),
         history=past.history(context),

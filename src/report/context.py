@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from adrbench.config.decision import Decision
+from adrbench.config.decision import Decision, Strategy
 from adrbench.config.models import Arm, Text
 from adrbench.report.lookup import Cell, Store, median
 from adrbench.report.spec import Spec, serve_name
@@ -40,7 +40,7 @@ class Context:
 
     def served_arms(self) -> list[str]:
         """Served arms that this decision is about (its options' and the baseline), the baseline first."""
-        options = self.spec.decision.options if isinstance(self.spec.decision, Decision) else []
+        options = self.spec.decision.options if isinstance(self.spec.decision, Decision | Strategy) else []
         named = {arm for option in options for arm in option.arms} | {self.baseline}
         order = sorted(self.spec.platform.arms, key=lambda arm: not arm.baseline)
         return [

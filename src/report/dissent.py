@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adrbench.config.decision import Decision
+from adrbench.config.decision import Decision, Strategy
+from adrbench.report import strategy
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context
 from adrbench.report.facts import in_tier, in_words
@@ -129,6 +130,8 @@ def turning(context: Context, options: list[OptionRow], gates: list[GateRow], ch
                 lines += _of_option(option, gates, minimum)
             elif option.state != "measured" and option.reason:
                 lines.append(phrase("turning.blocked", option=option.title, reason=option.reason))
+    if isinstance(context.spec.decision, Strategy):
+        lines += strategy.turning(options, context)
     for row in checks:
         side = Phrase(f"checks.{row.side}", {"limit": row.limit})
         lines.append(phrase("turning.check", id=row.id, tier=in_tier(row.tier), value=row.value, limit=side))

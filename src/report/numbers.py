@@ -16,6 +16,8 @@ SHORT = ((1.0, " s"), (1e-3, " ms"))
 OPEN = "–"
 # Differences carry their sign.
 SIGNED = ("points", "gain")
+# Divergences below this are shown with one more place.
+NEAR_ZERO_NATS = 0.001
 # From here on milliseconds are read more easily as seconds.
 LONG_MS = 1e4
 
@@ -70,6 +72,9 @@ def scale_for(unit: str, values: Sequence[float]) -> Scale:
         "mhz": Scale(1.0, " MHz"),
         "percent": Scale(1.0, " %"),
         "number": Scale(),
+        "ratio4": Scale(1.0, "×"),
+        "nats": Scale(),
+        "share": Scale(0.01, " %"),
     }
     if unit not in fixed:
         raise ValueError(f"unit {unit!r} is unknown to the report")
@@ -90,6 +95,12 @@ def decimals(unit: str, shown: Sequence[float]) -> int:
         return 1 if size < 10 else 0
     if unit == "ratio":
         return 2
+    if unit == "ratio4":
+        return 4
+    if unit == "share":
+        return 2
+    if unit == "nats":
+        return 5 if size < NEAR_ZERO_NATS else 4
     if size == 0 or not math.isfinite(size):
         return 0
     return max(0, min(3, 2 - math.floor(math.log10(size))))

@@ -20,8 +20,43 @@ def measuring_arm(context: Context, names: list[str]) -> str | None:
     return next((arm.name for arm in context.spec.platform.arms if arm.name in served and arm.scheme in names), None)
 
 
+def is_simulated(context: Context, arm: str) -> bool:
+    declared = context.arm(arm)
+    return declared is not None and declared.kv_simulation is not None
+
+
+def simulated_ratio(context: Context, arm: str) -> Cell:
+    """Bytes per token of a simulated scheme relative to 16 bit, by its layout."""
+    if not is_simulated(context, arm):
+        return MISSING
+    return context.store.cell("memory", "measured", "arms", arm, "layout", "ratio", unit="ratio")
+
+
+def divergence(context: Context, arm: str) -> list[Shown]:
+    """How far the arm's next-token distributions are from the baseline's, where a text was replayed."""
+    key = ("measured", "arms", arm, "buckets", "all", "kl_nats")
+    found = context.store.interval("agreement", *key, value="value", unit="nats")
+    return [phrase("schemes.divergence", kl=found)] if found and arm != context.baseline else []
+
+
+def concurrency(context: Context, arm: str) -> list[Shown]:
+    """How many long requests the arm's pool holds at once, measured or computed."""
+    key = ("measured", "arms", arm, "pool")
+    kind = context.store.raw("memory", *key, "kind")
+    if kind is None:
+        return []
+    requests = context.store.cell("memory", *key, "requests", unit="number")
+    length = context.store.cell("memory", "measured", "length", unit="tokens")
+    return [phrase("schemes.requests", requests=requests, length=length, kind=Phrase(f"memory.{kind}"))]
+
+
 def memory_ratio(context: Context, arm: str) -> Cell:
-    """Bytes per cached token relative to the baseline: its pool's tokens over the arm's, at equal pool memory."""
+    """Bytes per cached token relative to the baseline: its pool's tokens over the arm's, at equal pool memory.
+
+    Missing for a simulated scheme, whose cache keeps 16 bit: its memory is computed (``simulated_ratio``).
+    """
+    if is_simulated(context, arm):
+        return MISSING
     return ratio(*(context.resolved(name, "kv_pool_tokens", unit="tokens") for name in (context.baseline, arm)))
 
 
@@ -71,18 +106,19 @@ def _resolved(context: Context, arm: str) -> Shown:
 
 
 def _measured(context: Context, title: Shown, row: SchemeRow | None, arm: str) -> Scheme:
-    first = arm == context.baseline
+    first, simulated = arm == context.baseline, is_simulated(context, arm)
     return Scheme(
         title=title,
         row=row,
         arm=arm,
         memory=memory_ratio(context, arm),
-        computed=MISSING,
+        computed=simulated_ratio(context, arm),
         judged=judged(context, row.claims) if row else Phrase("unverified"),
         delta=MISSING if first else delta(context.store, arm),
-        throughput=[MISSING if first else throughput_ratio(context, arm, tier) for tier in context.tiers],
-        support=[_resolved(context, arm)],
-        state=Phrase("schemes.baseline" if first else "schemes.measured"),
+        # The speed of a simulation is not the scheme's.
+        throughput=[MISSING if first or simulated else throughput_ratio(context, arm, tier) for tier in context.tiers],
+        support=[_resolved(context, arm), *concurrency(context, arm), *divergence(context, arm)],
+        state=Phrase("schemes.baseline" if first else "schemes.simulated" if simulated else "schemes.measured"),
     )
 
 

@@ -28,12 +28,18 @@ class EvidencePaths(BaseModel):
     ceiling: Path | None = None
     claims: Path | None = None
     decide: Path | None = None
+    agreement: Path | None = None
+    memory: Path | None = None
+    calibrate: Path | None = None
     history: Path | None = None
     lock: Path | None = None
 
     def named(self) -> dict[str, Path | None]:
         """Every file by its logical name, in the order in which a report numbers them."""
-        single = ("decide", "history", "lock", "device", "model", "kernels", "claims", "ceiling")
+        single = (
+            "decide", "history", "lock", "device", "model", "kernels", "claims", "ceiling", "memory", "agreement",
+            "calibrate",
+        )  # fmt: skip
         found: dict[str, Path | None] = {name: getattr(self, name) for name in single}
         found |= {f"profile/{arm}": path for arm, path in self.profile.items()}
         found |= {f"counters/{arm}": path for arm, path in self.counters.items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adrbench.config.decision import Decision
-from adrbench.report import facts
+from adrbench.config.decision import Decision, Strategy
+from adrbench.report import facts, strategy
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
 from adrbench.report.lookup import MISSING, Cell, Source
@@ -129,6 +129,8 @@ def _worst_throughput(context: Context, arm: str) -> Cell:
 def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckCell]) -> list[Shown]:
     """One line per measured option that is not the baseline's; of a record of facts, its checks."""
     decision = context.spec.decision
+    if (view := strategy.strategy(context)) is not None:
+        return strategy.by_how_much(view)
     if not isinstance(decision, Decision):
         return facts.numbers(context) + facts.in_words(checks)
     lines: list[Shown] = []
@@ -218,6 +220,9 @@ def _next_steps(context: Context, options: list[OptionRow], gates: list[GateRow]
     if context.spec.platform.verified == "no":
         steps.append(phrase("next.run_platform", platform=context.spec.platform.name))
     word, winner = (context.store.raw("decide", "status", key) for key in ("word", "option"))
+    if isinstance(context.spec.decision, Strategy):
+        gathered = _evidence_to_gather(context, [], gates) or [Phrase("next.see_missing")]
+        return [*steps, *(strategy.next_steps(context, str(winner)) if word == "Accepted" else gathered)]
     if not isinstance(context.spec.decision, Decision):
         return [*steps, Phrase("next.facts_accepted" if word == "Accepted" else "next.see_missing")]
     if word == "Accepted":

@@ -63,3 +63,16 @@ def test_an_id_that_is_not_the_file_s_name_is_refused(tmp_path) -> None:
     (folder / "adr0012.yaml").write_text((ROOT / "config/decisions/adr0013.yaml").read_text())
     with pytest.raises(ConfigError, match=r"adr0012.yaml: id: 'adr0013' must equal the file's name 'adr0012'"):
         load(MAIN | {"decisions": str(folder), "adrs": ["adr0012"]})
+
+
+def test_a_simulated_scheme_stands_for_nothing_in_a_comparison() -> None:
+    """ADR 0011 compares speeds; ADR 0009 takes the simulation."""
+    run = load(MAIN | {"platform": "cpu-kv"})
+    arms = [
+        arm.model_copy(update={"name": "int8-token-head"}) if arm.name == "sim-int8-token-head" else arm
+        for arm in run.platform.arms
+    ]
+    platform = run.platform.model_copy(update={"arms": arms})
+    of = {adr: [arm.name for arm in inputs.arms(run.decisions[adr], platform)] for adr in ("adr0009", "adr0011")}
+    assert "int8-token-head" in of["adr0009"]
+    assert "int8-token-head" not in of["adr0011"]

@@ -174,3 +174,21 @@ def test_unknown_task_and_damaged_tokenizer_are_named(tmp_path: Path, model_fold
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(JobError, match=r"tokenizer\.json"):
         dataset.token_counter(tmp_path)
+
+
+def test_two_lengths_of_one_class_are_two_tasks_of_different_texts() -> None:
+    """Names tell them apart; each has questions of its own, so their pairs are independent."""
+    settings = [
+        TaskSpec(name=f"{length}", task="retrieval_multi_point", length_tokens=length, samples=3, seed=1)
+        for length in (300, 600)
+    ]
+    short, long = dataset.build(settings, {}, lambda text: len(text.split()))
+    assert (short.name, long.name) == ("300", "600")
+    assert short.task is long.task
+    assert not {s.answers[0] for s in short.samples} & {s.answers[0] for s in long.samples}
+
+
+def test_an_unknown_class_is_named() -> None:
+    setting = TaskSpec(name="long", task="retrieval", length_tokens=300, samples=3)
+    with pytest.raises(JobError, match="'retrieval' is not a task"):
+        dataset.build([setting], {}, len)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from adrbench.paths import ROOT
 from adrbench.report.figures.__main__ import write as write_figures
 from adrbench.report.imported.__main__ import import_file, safe_name
@@ -30,7 +31,12 @@ def example() -> ModuleType:
 
 
 # Every shipped decision: a comparison with tables of its own, one with the common sections, records of facts.
-ADRS = sorted(path.stem for path in (ROOT / "config/decisions").glob("adr*.yaml"))
+# A strategy has evidence of its own kinds and tests of its own (test_report_strategy.py).
+ADRS = sorted(
+    path.stem
+    for path in (ROOT / "config/decisions").glob("adr*.yaml")
+    if yaml.safe_load(path.read_text(encoding="utf-8")).get("kind") != "strategy"
+)
 
 
 @pytest.fixture(params=ADRS)

@@ -17,14 +17,15 @@ CODE = sorted(FOLDER.glob("*.py"))
 NAMES = re.compile(
     r"ADR \d{4}|adr\d{4}|context\.\d{4}|\bL[123]\b|\bl3_\w+|P0-P3"
     r"|P(50|90|99)|\.p99\b|\bE2EL\b|^\d\. |\bg06\b|\bG06\b|\bC0[23]\b"
-    r"|\b27B\b|\bkv_32k\b"
+    r"|\b27B\b|\bkv_32k\b|16[- ]bit"
     r"|\bSHA-256\b|\.j2\b|loads\[0\]|(?:window|cpu)_shares\[-?\d\]|check\.l[13]\w*",
     re.MULTILINE,
 )
 # Keys that are put together at run time: `t("verdict." ~ word)`.
 RUN_TIME = (
     "status verdict state expect check checks g06 phase checklist claim metric noise sources accuracy ceiling decision"
-    " stack lock dissent turning bound lever prediction checked"
+    " stack lock dissent turning bound lever prediction checked strategy granularity integration effect"
+    " premise memory pareto"
 )
 DYNAMIC = tuple(f"{name}." for name in RUN_TIME.split())
 

@@ -1,0 +1,20 @@
+# Memory of every arm's KV scheme by layout and by vLLM's pool; arithmetic over evidence, nothing is served.
+rule memory:
+    input:
+        MODEL_EVIDENCE,
+        pools=leaves(pools()),
+    output:
+        evidence=MEMORY,
+    log:
+        f"{LOGS}/memory.log",
+    conda:
+        "../envs/analysis.yaml"
+    container:
+        PLATFORM.serve.container
+    params:
+        spec=canonical(jobs.memory(RUN, MODEL, MODEL_EVIDENCE, pools())),
+        code=jobs.code_digest("memory"),
+    message:
+        "memory: KV bytes by layout and by pool (log: {log})"
+    shell:
+        job("memory")

@@ -1,0 +1,1 @@
+"""Teacher-forced agreement of an arm with the baseline: the same text, position by position."""
