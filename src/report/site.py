@@ -109,11 +109,11 @@ class Site:
 
     @property
     def profiles(self) -> dict[str, dict[str, Any]]:
-        """``measured`` of each profile, by arm."""
+        """``measured`` of each profile, by arm (``arm/tier`` where it was taken at a tier's load)."""
         return {
-            str(data["arm"]): data["measured"]
+            "/".join(filter(None, (str(data["arm"]), data.get("tier")))): data["measured"]
             for _, data in self.of_stage("profile")
-            if data.get("arm") and data.get("tier") != "ceiling"
+            if data.get("arm") and data.get("tier") not in ("ceiling", "counters")
         }
 
     @property

@@ -95,7 +95,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
         text = render(collect(spec, open_store(spec)), spec.language, reports / name, spec.languages)
         write_text(reports / name, text)
         write_text(Path("reports") / name, rebase(text, reports, Path("reports"), frozenset(texts)))
-    made = SealSpec.model_validate(jobs.seal(run, ADR, own, lambda _: own | derived, lock_spec))
+    made = SealSpec.model_validate(jobs.seal(run, ADR, jobs.decide(run, ADR, own), lambda _: own | derived, lock_spec))
     write_json(reports / f"{ADR}.seal.json", seal(made, reports).model_dump(mode="json"))
     return lambda: [str(finding) for finding in audit(Path("reports"), [], Options())[0].findings]
 

@@ -154,6 +154,8 @@ def singles(claim_file: Path) -> dict[str, Evidence]:
             "threshold": 0.61,
             "seconds": {"median": scale, "low": 0.97 * scale, "high": 1.02 * scale},
             "flops_per_byte": 7.21 * scale,
+            "matrix_dtype": "bfloat16",
+            "flops": 2.1e9,
             "shares": {limit: share(0.11 + 0.23 * scale + 0.07 * number) for number, limit in enumerate(limits)},
             **more,
         }
