@@ -6,11 +6,17 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all setup test test-faults test-queue lint format documents clean
+.PHONY: all setup bundle test test-faults test-queue lint format documents clean
 all: reports/adr0011.md
 
 setup:
 	@$(PYTHON) envs/setup.py
+
+# For a host without network: make bundle TARGET=h200 PIECE=57MB (docs/offline.md).
+TARGET ?= local
+PIECE ?= 1GB
+bundle: setup
+	@$(BIN)/python envs/bundle.py make --target $(TARGET) --piece-size $(PIECE) $(if $(MODEL),--model $(MODEL))
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup

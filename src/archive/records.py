@@ -1,0 +1,109 @@
+"""Snakemake's records of outputs, and which of them are units of an archive.
+
+A unit is what travels or stays as a whole: an evidence file with its raw folder, a refusal, a converted model's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from adrbench.evidence import raw_folder
+from adrbench.paths import ROOT
+
+RECORDS = Path(".snakemake/metadata")
+UNFINISHED = Path(".snakemake/incomplete")
+PLATFORM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# Derived from evidence, without the device: made again where it is merged.
+DERIVED = ("decide",)
+NAME_MAX = 254  # Snakemake splits longer names of records
+
+
+class ArchiveError(RuntimeError):
+    """Evidence cannot be packed or merged; the text says what and why, and nothing was changed."""
+
+
+def record_path(folder: Path, output: str) -> Path:
+    """Where Snakemake keeps the record of an output file (``FilePersistence._record_path`` of 9.27)."""
+    name = urlsafe_b64encode(output.encode()).decode()
+    parts = [name[i : i + NAME_MAX] for i in range(0, len(name), NAME_MAX)]
+    return folder.joinpath(*("@" + part for part in parts[:-1]), parts[-1])
+
+
+def unit_files(base: Path, unit: str) -> list[str]:
+    """All files of a unit below ``base``: the evidence file and its raw folder, or a folder's files."""
+    path = base / unit
+    roots = [raw_folder(path)] if path.is_file() and path.suffix == ".json" else [path]
+    # A raw folder may hold further units (results/cpu/serve is not the raw folder of results/cpu/serve.json).
+    found = [unit] if path.is_file() else []
+    for root in roots:
+        if root.is_dir() and not root.is_symlink():
+            found += [p.relative_to(base).as_posix() for p in sorted(root.rglob("*")) if p.is_file()]
+    return found
+
+
+def recorded(base: Path) -> Iterator[str]:
+    """Outputs that Snakemake has a record of, relative to ``base``."""
+    folder = base / RECORDS
+    for path in folder.rglob("*") if folder.is_dir() else ():
+        if path.is_file():
+            name = "".join(part.removeprefix("@") for part in path.relative_to(folder).parts)
+            try:
+                yield urlsafe_b64decode(name).decode()
+            except ValueError:
+                continue
+
+
+def is_evidence(path: Path) -> bool:
+    """Whether a JSON file is, or once was, one of ours: a damaged one is, so that it is named and not passed over."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return isinstance(value, dict) and {"schema_version", "stage"} <= set(value)
+
+
+def find_units(base: Path, platform: str) -> list[str]:
+    """Evidence files, other recorded outputs, refusals and converted models of a platform, relative to ``base``."""
+    results = PurePosixPath("results", platform)
+    derived = tuple(f"{results}/{stage}/" for stage in DERIVED)
+    found = {name for name in recorded(base) if name.startswith((f"{results}/", f"models/{platform}"))}
+    for path in (base / results).rglob("*.json"):
+        name = path.relative_to(base).as_posix()
+        if PurePosixPath(name).parent == results / "rejected" or (not _owned(base, name) and is_evidence(path)):
+            found.add(name)
+    found |= {f"models/{platform}"} if (base / "models" / platform).is_dir() else set()
+    return sorted(name for name in found if (base / name).exists() and not name.startswith(derived))
+
+
+def _owned(base: Path, name: str) -> bool:
+    """Whether a file lies in the raw folder of an evidence file."""
+    return any((base / f"{above}.json").is_file() for above in PurePosixPath(name).parents)
+
+
+def platforms_here(base: Path) -> list[str]:
+    return sorted(p.name for p in (base / "results").glob("*") if p.is_dir() and PLATFORM_NAME.fullmatch(p.name))
+
+
+def moved(manifest: dict[str, Any], base: Path) -> list[tuple[str, str]]:
+    """Folders of the packing host and what they are here, the longest first: models lie in the working folder."""
+    pairs = [(manifest["root"], str(ROOT)), (manifest["folder"], str(base))]
+    pairs.append((f"{manifest['folder']}/models", f"{base}/models"))
+    return sorted(dict(reversed(pairs)).items(), key=lambda pair: -len(pair[0]))
+
+
+def rewritten(value: Any, places: list[tuple[str, str]]) -> Any:
+    """A record with the folders of the host that packed it replaced by those of this one."""
+    if isinstance(value, str):
+        for old, new in places:
+            value = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w.-])", lambda _, new=new: new, value)  # type: ignore[misc]
+        return value
+    if isinstance(value, list):
+        return [rewritten(item, places) for item in value]
+    if isinstance(value, dict):
+        return {rewritten(key, places): rewritten(item, places) for key, item in value.items()}
+    return value
