@@ -16,7 +16,7 @@ setup:
 TARGET ?= local
 PIECE ?= 1GB
 bundle: setup
-	@$(BIN)/python envs/bundle.py make --target $(TARGET) --piece-size $(PIECE) $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/python envs/bundle.py make --target $(TARGET) --piece-size $(PIECE) $(if $(MODEL),--model '$(MODEL)')
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup

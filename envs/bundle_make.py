@@ -53,12 +53,13 @@ class Target:
     roles: dict[str, Role]
     strip: list[str]
     wheels: dict[str, list[str]]
+    folder: Path = TARGETS
 
     def lock(self, role: str) -> Path:
-        return TARGETS / f"{self.name}-{role}.lock"
+        return self.folder / f"{self.name}-{role}.lock"
 
     def source(self, role: str) -> Path:
-        return TARGETS / f"{self.name}-{role}.in"
+        return self.folder / f"{self.name}-{role}.in"
 
     def tags(self) -> list[str]:
         """pip's platform tags of the wheels that run there, the newest glibc's first."""
@@ -116,7 +117,7 @@ def read_target(name: str, folder: Path = TARGETS) -> Target:
         if not re.fullmatch(r"\d+\.\d+", str(value[key])):
             raise BundleError(f'{path}: {key}: {value[key]!r} must be like "3.12", in quotes')
     strip_always, wheels = list(value.get("strip") or []), dict(value.get("wheels") or {})
-    return Target(name, value["python"], value["machine"], value["glibc"], roles, strip_always, wheels)
+    return Target(name, value["python"], value["machine"], value["glibc"], roles, strip_always, wheels, folder)
 
 
 def left_out(name: str, role: Role) -> bool:
