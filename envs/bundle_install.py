@@ -27,7 +27,7 @@ import sys
 import tarfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,8 @@ def unpack_blocks(component: dict[str, Any], pieces: dict[int, Path], target: Pa
             data = stream.read(block["length"])
         if block["xz"]:
             try:
-                data = lzma.decompress(data)
+                # One byte more than it should have: a block that unpacks to gigabytes must not fill the memory.
+                data = lzma.LZMADecompressor().decompress(data, block["size"] + 1)
             except lzma.LZMAError as error:
                 raise BundleError(f"{pieces[block['piece']]}: a block cannot be decompressed ({error})") from None
         if len(data) != block["size"] or hashlib.sha256(data).hexdigest() != block["sha256"]:
@@ -199,10 +200,11 @@ def host_folders() -> list[str]:
     return [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") and Path(p).is_dir()]
 
 
-def scripts(site: Path) -> dict[str, tuple[str, str]]:
-    """Console scripts of the packages in ``site``: name to (module, attribute)."""
+def scripts(site: Path, of_host: Iterable[str] = ()) -> dict[str, tuple[str, str]]:
+    """Console scripts of the packages in ``site`` and of packages of this interpreter: name to (module, attribute)."""
     found = {}
-    for distribution in importlib.metadata.distributions(path=[str(site)]):
+    here = [importlib.metadata.distribution(name) for name in of_host]
+    for distribution in [*here, *importlib.metadata.distributions(path=[str(site)])]:
         for entry in distribution.entry_points:
             if entry.group == "console_scripts":
                 found[entry.name] = (entry.module, entry.attr)
@@ -218,9 +220,10 @@ sys.exit({attribute}())
 """
 
 
-def make_environment(folder: Path, unpacked: Path, *, host: bool, compile_files: bool) -> None:
+def make_environment(folder: Path, unpacked: Path, *, host: Iterable[str], compile_files: bool) -> None:
     """A virtual environment of this interpreter with the unpacked packages first and the host's after them.
 
+    ``host`` names the packages that the host brings: they get their scripts here too.
     Its scripts find their interpreter by their own place, so that the folder may be moved.
     """
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
@@ -237,7 +240,7 @@ def make_environment(folder: Path, unpacked: Path, *, host: bool, compile_files:
             continue
         for program in entry.iterdir():
             os.rename(program, folder / "bin" / program.name)
-    for name, (module, attribute) in scripts(site).items():
+    for name, (module, attribute) in scripts(site, host).items():
         path = folder / "bin" / name
         path.write_text(SCRIPT.format(module=module, root=attribute.split(".")[0], attribute=attribute))
         path.chmod(0o755)
@@ -296,7 +299,7 @@ def install_component(
         (work / "tar").unlink()
         if component["kind"] == "environment":
             shutil.rmtree(place, ignore_errors=True)
-            make_environment(place, work / "tree", host=bool(component.get("host")), compile_files=compile_files)
+            make_environment(place, work / "tree", host=component.get("host") or (), compile_files=compile_files)
         else:
             merge_tree(work / "tree", place, into / ".envs" / f".{name}.files.json")
     finally:

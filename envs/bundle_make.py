@@ -84,12 +84,26 @@ def _keys(where: str, value: Any, needed: set[str], optional: set[str] = frozens
     return value
 
 
+def _texts(where: str, value: Any) -> list[str]:
+    if not isinstance(value or [], list) or not all(isinstance(item, str) for item in value or []):
+        raise BundleError(f"{where}: a list of texts is needed, not {value!r}")
+    return list(value or [])
+
+
 def _role(name: str, where: str, value: Any) -> Role:
     value = _keys(where, value, {"newest", "check"}, {"host", "leave_out", "source", "strip"})
-    host = dict(value.get("host") or {})
-    found: dict[str, str | None] = {canonical_name(package): None for package in host.pop("any", [])}
-    found |= {canonical_name(package): str(version) for package, version in host.items()}
-    lists = {key: list(value.get(key) or []) for key in ("leave_out", "source", "strip")}
+    host = value.get("host") or {}
+    if not isinstance(host, dict):
+        raise BundleError(f"{where}.host: a mapping is needed, not {host!r}")
+    host = dict(host)
+    found: dict[str, str | None] = {
+        canonical_name(package): None for package in _texts(f"{where}.host.any", host.pop("any", []))
+    }
+    for package, version in host.items():
+        if not isinstance(version, str):
+            raise BundleError(f'{where}.host.{package}: {version!r} must be a version in quotes, such as "2.11.0"')
+        found[canonical_name(package)] = version
+    lists = {key: _texts(f"{where}.{key}", value.get(key)) for key in ("leave_out", "source", "strip")}
     return Role(name, str(value["newest"]), value["check"], found, **lists)
 
 
@@ -112,11 +126,14 @@ def read_target(name: str, folder: Path = TARGETS) -> Target:
     value = _keys(str(path), value, {"name", "python", "machine", "glibc", "roles"}, {"strip", "wheels"})
     if value["name"] != name:
         raise BundleError(f"{path}: name: {value['name']!r} must equal the file's name")
+    if not isinstance(value["roles"], dict) or not value["roles"]:
+        raise BundleError(f"{path}: roles: a mapping of at least one role is needed, not {value['roles']!r}")
     roles = {role: _role(role, f"{path}: roles.{role}", content) for role, content in value["roles"].items()}
     for key in ("python", "glibc"):
-        if not re.fullmatch(r"\d+\.\d+", str(value[key])):
+        # A number would read 3.10 as 3.1.
+        if not isinstance(value[key], str) or not re.fullmatch(r"\d+\.\d+", value[key]):
             raise BundleError(f'{path}: {key}: {value[key]!r} must be like "3.12", in quotes')
-    strip_always, wheels = list(value.get("strip") or []), dict(value.get("wheels") or {})
+    strip_always, wheels = _texts(f"{path}: strip", value.get("strip")), dict(value.get("wheels") or {})
     return Target(name, value["python"], value["machine"], value["glibc"], roles, strip_always, wheels, folder)
 
 
