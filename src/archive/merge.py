@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from adrbench.archive.read import archive_files, unpack
-from adrbench.archive.records import RECORDS, ArchiveError, moved, record_path, rewritten, unit_files
+from adrbench.archive.records import RECORDS, ArchiveError, check_idle, moved, record_path, rewritten, unit_files
 from adrbench.evidence import digest_file
-from adrbench.locks import living_runs
 
 
 @dataclass
@@ -30,13 +29,18 @@ def compare(base: Path, units: dict[str, dict[str, str]]) -> Merged:
     for unit, digests in units.items():
         here = unit_files(base, unit)
         if not here and not (base / unit).exists():
-            clash = [name for name in digests if os.path.lexists(base / name)]
+            # Raw files without their evidence: an interrupted merge's are the archive's own.
+            clash = [name for name in digests if os.path.lexists(base / name) and not _same(base / name, digests[name])]
             (result.conflicts if clash else result.added).append(unit)
-        elif sorted(here) == sorted(digests) and all(digest_file(base / n) == d for n, d in digests.items()):
+        elif sorted(here) == sorted(digests) and all(_same(base / n, d) for n, d in digests.items()):
             result.present.append(unit)
         else:
             result.conflicts.append(unit)
     return result
+
+
+def _same(path: Path, digest: str) -> bool:
+    return path.is_file() and not path.is_symlink() and digest_file(path) == digest
 
 
 def check_way(base: Path, names: Iterable[str]) -> None:
@@ -58,8 +62,7 @@ def merge(base: Path, archive: Path, *, limit: int) -> Merged:
     Raises:
         ArchiveError: damaged, unsafe, conflicting, or a run is going on; nothing was changed.
     """
-    if runs := living_runs(base):
-        raise ArchiveError(f"Snakemake (process {runs[0]}) runs in {base}; wait for it, or end it by Ctrl-C")
+    check_idle(base)
     paths = archive_files(archive)
     base.mkdir(parents=True, exist_ok=True)
     (base / ".cache").mkdir(exist_ok=True)

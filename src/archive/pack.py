@@ -14,14 +14,14 @@ from adrbench.archive.records import (
     RECORDS,
     UNFINISHED,
     ArchiveError,
+    check_idle,
     find_units,
     is_evidence,
     platforms_here,
     record_path,
     unit_files,
 )
-from adrbench.evidence import EvidenceError, digest_file, now, verify_files
-from adrbench.locks import living_runs
+from adrbench.evidence import EvidenceError, digest_file, now, raw_folder, verify_files
 from adrbench.paths import ROOT
 
 FORMAT = 1
@@ -50,6 +50,9 @@ def _problem(base: Path, unit: str) -> str | None:
     path = base / unit
     if path.is_symlink():
         return f"{unit}: a link"
+    folder = raw_folder(path) if path.suffix == ".json" else path
+    if links := [p for p in folder.rglob("*") if p.is_symlink()]:
+        return f"{unit}: {links[0].relative_to(base)} is a link, which cannot travel"
     if path.suffix != ".json" or not is_evidence(path):
         return None
     try:
@@ -65,8 +68,7 @@ def pack(base: Path, output: Path, platforms: list[str], *, models: bool = True,
     Raises:
         ArchiveError: no results, or a run is going on in this folder.
     """
-    if runs := living_runs(base):
-        raise ArchiveError(f"Snakemake (process {runs[0]}) runs in {base}; wait for it, or end it by Ctrl-C")
+    check_idle(base)
     here = platforms_here(base)
     if unknown := sorted(set(platforms) - set(here)):
         raise ArchiveError(f"there are no results of platform {unknown[0]!r}; there are {', '.join(here) or 'none'}")

@@ -8,13 +8,15 @@ import json
 import lzma
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from adrbench.archive.pack import FORMAT, MANIFEST
 from adrbench.archive.records import PLATFORM_NAME, ArchiveError
 from adrbench.evidence import digest_file, raw_folder
 
 LARGEST_MANIFEST = 256 << 20
+HEADERS = 4 << 20
+LATEST = 1 << 36  # seconds: what os.utime takes on any file system
 
 
 class Chained(io.RawIOBase):
@@ -41,6 +43,24 @@ class Chained(io.RawIOBase):
             self.current = None
 
 
+class Bounded:
+    """A stream that gives no more bytes than were allowed: a header of gigabytes must not fill the memory."""
+
+    def __init__(self, stream: IO[bytes]):
+        self.stream, self.left = stream, HEADERS
+
+    def read(self, size: int) -> bytes:
+        data = self.stream.read(size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise ArchiveError(f"the archive holds a header of more than {HEADERS >> 20} MiB; refused")
+        return data
+
+    def allow(self, size: int) -> None:
+        """Allow a member's content, and the headers of the next one."""
+        self.left = HEADERS + size
+
+
 def archive_files(archive: Path) -> list[Path]:
     """The archive's file or its pieces, each checked against NAME.sha256 where that is there.
 
@@ -55,9 +75,9 @@ def archive_files(archive: Path) -> list[Path]:
     paths, problems = [], []
     for line in sums.read_text(encoding="utf-8").splitlines():
         digest, _, name = line.partition("  ")
-        path = archive.with_name(name)
         if Path(name).name != name or not name.startswith(archive.name):
             raise ArchiveError(f"{sums}: names {name!r}, which is not a piece of {archive.name}")
+        path = archive.with_name(name)
         if not path.is_file():
             problems.append(f"{path}: missing")
         elif digest_file(path) != digest:
@@ -90,8 +110,9 @@ def check_manifest(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else value
         raise ArchiveError(f"archive format {found!r}, this version reads {FORMAT}; use the adrbench that packed it")
-    if not all(isinstance(value.get(key), dict) for key in ("units", "records")):
-        raise ArchiveError(f"{MANIFEST} is damaged: units and records are needed")
+    for key in ("units", "records"):
+        if not isinstance(value.get(key), dict) or not all(isinstance(item, dict) for item in value[key].values()):
+            raise ArchiveError(f"{MANIFEST} is damaged: units and records are needed")
     if not all(isinstance(value.get(key), str) and value[key].startswith("/") for key in ("root", "folder")):
         raise ArchiveError(f"{MANIFEST} is damaged: root and folder are needed")
     for unit, digests in value["units"].items():
@@ -117,8 +138,13 @@ def unpack(paths: list[Path], folder: Path, limit: int) -> tuple[dict[str, Any],
     times: dict[str, float] = {}
     total = 0
     try:
-        with lzma.open(io.BufferedReader(Chained(paths))) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
+        with lzma.open(io.BufferedReader(Chained(paths))) as plain:
+            bounded = Bounded(plain)
+            tar = tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r|")  # noqa: SIM115 - holds nothing open
             for member in tar:
+                bounded.allow(min(member.size, max(limit, LARGEST_MANIFEST)))
+                if not 0 <= member.mtime < LATEST:
+                    raise ArchiveError(f"{member.name!r} has the time {member.mtime!r}; refused")
                 if manifest is None:
                     manifest, expected = _read_manifest(tar, member)
                     continue
@@ -133,6 +159,10 @@ def unpack(paths: list[Path], folder: Path, limit: int) -> tuple[dict[str, Any],
                     raise ArchiveError(f"the archive unpacks to more than {limit} bytes; raise --limit if it should")
                 _extract(tar, member, folder / member.name, expected[member.name])
                 times[member.name] = member.mtime
+            # To the end, so that a lost tail is noticed although every member was whole.
+            bounded.allow(0)
+            while bounded.read(1 << 20):
+                pass
     except (tarfile.TarError, lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{paths[0]}: damaged or cut short ({error}); carry it over again") from None
     if manifest is None:

@@ -5,14 +5,17 @@ A unit is what travels or stays as a whole: an evidence file with its raw folder
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from adrbench.evidence import raw_folder
+from adrbench.locks import living_runs, other_host
 from adrbench.paths import ROOT
 
 RECORDS = Path(".snakemake/metadata")
@@ -20,11 +23,25 @@ UNFINISHED = Path(".snakemake/incomplete")
 PLATFORM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # Derived from evidence, without the device: made again where it is merged.
 DERIVED = ("decide",)
+# Keys of a record that hold shell text.
+SHELL = ("code", "shellcmd")
 NAME_MAX = 254  # Snakemake splits longer names of records
 
 
 class ArchiveError(RuntimeError):
     """Evidence cannot be packed or merged; the text says what and why, and nothing was changed."""
+
+
+def check_idle(base: Path) -> None:
+    """Refuse a folder in which a run is going on.
+
+    Raises:
+        ArchiveError: saying which.
+    """
+    if runs := living_runs(base):
+        raise ArchiveError(f"Snakemake (process {runs[0]}) runs in {base}; wait for it, or end it by Ctrl-C")
+    if host := other_host(base):
+        raise ArchiveError(f"a run on host {host} works in {base}; wait for it, or end it there")
 
 
 def record_path(folder: Path, output: str) -> Path:
@@ -96,14 +113,48 @@ def moved(manifest: dict[str, Any], base: Path) -> list[tuple[str, str]]:
     return sorted(dict(reversed(pairs)).items(), key=lambda pair: -len(pair[0]))
 
 
-def rewritten(value: Any, places: list[tuple[str, str]]) -> Any:
-    """A record with the folders of the host that packed it replaced by those of this one."""
+def rewritten(record: Any, places: list[tuple[str, str]]) -> Any:
+    """A record with the folders of the host that packed it replaced by those of this one.
+
+    In shell text a folder may stand quoted, and this host's may need quotes where the other one did not.
+    """
+    if not isinstance(record, dict):
+        return _replaced(record, places)
+    how = dict.fromkeys(SHELL, _shell) | {"params": _params}
+    return {key: how.get(key, _replaced)(value, places) for key, value in record.items()}
+
+
+def _params(values: Any, places: list[tuple[str, str]]) -> Any:
+    """Each is the ``repr`` of a value, whose quotes depend on what stands between them."""
+    found = []
+    for text in values if isinstance(values, list) else []:
+        try:
+            found.append(repr(_replaced(ast.literal_eval(text), places)))
+        except (ValueError, SyntaxError, TypeError, RecursionError):
+            found.append(_replaced(text, places))
+    return found
+
+
+def _shell(text: Any, places: list[tuple[str, str]]) -> Any:
+    if not isinstance(text, str):
+        return text
+    for old, new in places:
+        quoted = shlex.quote(old)[:-1] if shlex.quote(old) != old else None
+        if quoted:
+            text = re.sub(re.escape(quoted) + r"([^']*)'", lambda m, new=new: shlex.quote(new + m[1]), text)  # type: ignore[misc]
+        else:
+            plain = rf"(?<![\w.-]){re.escape(old)}(/[\w./-]*|(?![\w.-]))"
+            text = re.sub(plain, lambda m, new=new: shlex.quote(new + m[1]), text)  # type: ignore[misc]
+    return text
+
+
+def _replaced(value: Any, places: list[tuple[str, str]]) -> Any:
     if isinstance(value, str):
         for old, new in places:
             value = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w.-])", lambda _, new=new: new, value)  # type: ignore[misc]
         return value
     if isinstance(value, list):
-        return [rewritten(item, places) for item in value]
+        return [_replaced(item, places) for item in value]
     if isinstance(value, dict):
-        return {rewritten(key, places): rewritten(item, places) for key, item in value.items()}
+        return {_replaced(key, places): _replaced(item, places) for key, item in value.items()}
     return value

@@ -83,7 +83,7 @@ def test_another_lock_is_fetched_again(locked, tmp_path):
 def test_a_package_that_is_not_the_locked_one_is_refused(locked, tmp_path):
     with zipfile.ZipFile(tmp_path / "wheels/greet-1.0-py3-none-any.whl", "a") as archive:
         archive.writestr("greet/more.py", "")
-    with pytest.raises(BundleError, match="(?s)pip ended with code 1; its log is .*HASH"):
+    with pytest.raises(BundleError, match=r"(?s)pip ended with code 1; its log is .*HASH"):
         fetch(locked, locked.roles["tool"], tmp_path / "build")
 
 
@@ -95,7 +95,7 @@ def test_a_wheel_of_another_platform_does_not_travel(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     target = read_target("tiny", folder)
-    with pytest.raises(BundleError, match="(?s)pip ended with code 1.*greet==1.0"):
+    with pytest.raises(BundleError, match=r"(?s)pip ended with code 1.*greet==1.0"):
         fetch(target, target.roles["tool"], tmp_path / "build")
 
 
