@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all setup bundle test test-faults test-queue lint format documents clean
+.PHONY: all setup bundle audit-dependencies test test-faults test-queue lint format documents clean
 all: reports/adr0011.md
 
 setup:
@@ -40,6 +40,10 @@ lint: setup
 	MYPYPATH=pythonpath $(BIN)/mypy -p adrbench
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --lint
+
+# Locks pinned with digests; known vulnerabilities by `ADVISORIES=FOLDER` (OSV) or pip-audit, else skipped, and said.
+audit-dependencies: setup
+	@$(BIN)/python envs/audit.py $(if $(ADVISORIES),--advisories '$(ADVISORIES)')
 
 format: setup
 	$(BIN)/ruff format src tests envs benchmarks
