@@ -1,4 +1,4 @@
-"""Keys and tokens: in no argv, log, evidence or report; a configuration that holds one is refused without repeating it."""
+"""Keys and tokens: in no argv, log, evidence or report; a configuration that holds one is refused."""
 
 from __future__ import annotations
 
