@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent.parent / "envs")]
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(ROOT / "envs")]
 
 from bundle_tiny import make_tiny  # noqa: E402 (found by the line above)
 
@@ -42,3 +43,27 @@ def no_network() -> tuple[str, ...]:
         if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
             return words
     pytest.skip("this host gives no network namespace (unshare -n)")
+
+
+@pytest.fixture(scope="session")
+def target_folder(
+    tmp_path_factory: pytest.TempPathFactory,
+    install: Callable[..., subprocess.CompletedProcess[str]],
+    no_network: tuple[str, ...],
+) -> tuple[Path, str, Path]:
+    """A working copy installed from a bundle of target `local`, without network: (folder, what was said, pieces)."""
+    out, into = tmp_path_factory.mktemp("out") / "my pieces", tmp_path_factory.mktemp("host") / "a folder"
+    model = tmp_path_factory.mktemp("models") / "small model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    made = subprocess.run(
+        [sys.executable, ROOT / "envs/bundle.py", "make", "--target", "local", "--piece-size", "1MB",
+         "--preset", "0", "--out", out, "--model", model],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    if made.returncode and "pip ended with code" in made.stderr:
+        pytest.skip(f"the locked packages cannot be fetched here: {made.stderr.strip()[-300:]}")
+    assert made.returncode == 0, made.stderr
+    done = install(out, "--into", into, "--no-compile", prefix=no_network)
+    assert done.returncode == 0, done.stderr
+    return into, made.stdout + done.stdout, out

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from adrbench.paths import ROOT
-from bundle_make import BundleError, fetch, matches, read_target, split_lock
+from bundle_make import BundleError, fetch, lock, matches, read_target, split_lock
 from bundle_tiny import target_of_this_host
 
 
@@ -155,6 +155,39 @@ def test_patterns_of_what_is_left_out(name, pattern, fits):
     assert matches(name, [pattern]) is fits
 
 
+UV = """#!/bin/sh
+# Stands for uv: what it was asked goes to a file, its answer is a lock.
+echo "$@" > {asked}; cat > {asked}.in
+echo "greet==1.0 \\\\"; echo "    --hash=sha256:{zeros}"
+echo "torch==2.0.0 \\\\"; echo "    --hash=sha256:{zeros}"
+"""
+
+
+def test_a_lock_is_written_without_what_the_host_has(tmp_path):
+    role = {"newest": "2026-11-20", "check": "import greet", "host": {"torch": "2.0.0"}}
+    target = read_target("tiny", write_target(tmp_path, roles={"tool": role}))
+    target.source("tool").write_text("greet\n")
+    uv = tmp_path / "uv"
+    uv.write_text(UV.format(asked=tmp_path / "asked", zeros="0" * 64))
+    uv.chmod(0o755)
+    assert lock(target, target.roles["tool"], str(uv)) == 1
+    asked = (tmp_path / "asked").read_text()
+    assert f"--python-version {target.python}" in asked
+    assert "--exclude-newer 2026-11-20" in asked
+    assert "--generate-hashes" in asked
+    assert (tmp_path / "asked.in").read_text() == "greet\n"
+    written = target.lock("tool").read_text()
+    assert "greet==1.0" in written
+    assert "torch==" not in written
+
+
+def test_a_failing_uv_is_quoted(tmp_path):
+    target = read_target("tiny", write_target(tmp_path))
+    target.source("tool").write_text("greet\n")
+    with pytest.raises(BundleError, match=r"tiny-tool.lock: .*No such file"):
+        lock(target, target.roles["tool"], str(tmp_path / "no-uv"))
+
+
 # The real thing: the locked packages of target `local` from the package index, the project as it is now.
 
 SITE = """
@@ -163,27 +196,11 @@ assert pydantic.__file__.startswith(sys.prefix), pydantic.__file__
 """
 
 
-@pytest.fixture(scope="module")
-def target_folder(tmp_path_factory, install, no_network):
-    """A working copy installed from a bundle of target `local`, without network: (folder, what was said)."""
-    out, into = tmp_path_factory.mktemp("out") / "my pieces", tmp_path_factory.mktemp("host") / "a folder"
-    made = subprocess.run(
-        [sys.executable, ROOT / "envs/bundle.py", "make", "--target", "local", "--piece-size", "1MB",
-         "--preset", "0", "--out", out],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    if made.returncode and "pip ended with code" in made.stderr:
-        pytest.skip(f"the locked packages cannot be fetched here: {made.stderr.strip()[-300:]}")
-    assert made.returncode == 0, made.stderr
-    done = install(out, "--into", into, "--no-compile", prefix=no_network)
-    assert done.returncode == 0, done.stderr
-    return into, made.stdout + done.stdout
-
-
 @pytest.mark.slow
 def test_the_local_target_is_made_in_pieces_and_works_without_network(target_folder, no_network):
-    into, said = target_folder
+    into, said, _ = target_folder
     assert "analysis: works" in said
+    assert (into / "models/small model/config.json").read_text() == "{}"
     python = into / ".envs/analysis/bin/python"
     done = subprocess.run([*no_network, python, "-c", SITE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -194,7 +211,7 @@ def test_the_local_target_is_made_in_pieces_and_works_without_network(target_fol
 
 @pytest.mark.slow
 def test_the_installed_project_is_this_one(target_folder):
-    into, _ = target_folder
+    into, *_ = target_folder
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
     names = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
     assert len(names) > 300
@@ -203,7 +220,7 @@ def test_the_installed_project_is_this_one(target_folder):
 
 @pytest.mark.slow
 def test_set_up_has_nothing_to_fetch_there(target_folder, no_network):
-    into, _ = target_folder
+    into, *_ = target_folder
     done = subprocess.run([*no_network, sys.executable, "envs/setup.py"], cwd=into, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
@@ -211,7 +228,7 @@ def test_set_up_has_nothing_to_fetch_there(target_folder, no_network):
 @pytest.mark.slow
 def test_the_workflow_plans_and_measures_there(target_folder, no_network, serve_python):
     """A dry run of everything, and one real job: the device, probed by the installed interpreter."""
-    into, _ = target_folder
+    into, *_ = target_folder
     platform = yaml.safe_load((into / "config/platforms/cpu.yaml").read_text())
     platform["serve"]["python"] = serve_python
     (into / "config/platforms/cpu.yaml").write_text(yaml.safe_dump(platform, allow_unicode=True))
