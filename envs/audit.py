@@ -86,9 +86,7 @@ def affects(affected: dict[str, Any], version: str) -> bool:
             kind, value = next(iter(event.items()))
             if kind == "introduced":
                 inside = inside or value == "0" or here >= Version(value)
-            elif kind == "fixed" and here >= Version(value):
-                inside = False
-            elif kind == "last_affected" and here > Version(value):
+            elif (kind == "fixed" and here >= Version(value)) or (kind == "last_affected" and here > Version(value)):
                 inside = False
         if inside:
             return True
