@@ -32,12 +32,13 @@ def shell(command: str, cwd: Path, path: Path) -> str:
 
 @pytest.mark.slow
 def test_every_command_of_the_document_works(target_folder, tmp_path):
-    into, _, pieces = target_folder
-    programs, home = tmp_path / "bin", tmp_path / "home"
+    installed, _, pieces = target_folder
+    programs, home, into = tmp_path / "bin", tmp_path / "home", tmp_path / "the target"
     programs.mkdir()
     (programs / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (programs / "python3").chmod(0o755)
-    shutil.copytree(into, home, symlinks=True)  # a clone at home
+    for folder in (home, into):
+        shutil.copytree(installed, folder, symlinks=True)
     times = {"started_at": evidence.now(), "finished_at": evidence.now()}
     evidence.write(into / "results/cpu/device.json", Evidence(stage="device", platform="cpu", **times))
     ran = []
