@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all reports/all status audit setup test test-faults test-queue test-kv lint format documents drift clean
+.PHONY: all reports/all status audit audit-dependencies setup bundle test test-faults test-queue test-kv lint format documents drift clean
 all: reports/adr0011.md reports/index.html
 
 setup:
@@ -20,6 +20,12 @@ reports/all: setup
 # status: every report and whether its evidence changed; audit: every number again, from raw files.
 status audit: setup
 	@$(BIN)/snakemake --cores 1 --quiet rules progress host -- $@
+
+# For a host without network: make bundle TARGET=h200 PIECE=57MB (docs/offline.md).
+TARGET ?= local
+PIECE ?= 1GB
+bundle: setup
+	@$(BIN)/python envs/bundle.py make --target $(TARGET) --piece-size $(PIECE) $(if $(MODEL),--model '$(MODEL)')
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup
@@ -47,6 +53,10 @@ lint: setup
 	MYPYPATH=pythonpath $(BIN)/mypy -p adrbench
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --lint
+
+# Locks pinned with digests; known vulnerabilities by `ADVISORIES=FOLDER` (OSV) or pip-audit, else skipped, and said.
+audit-dependencies: setup
+	@$(BIN)/python envs/audit.py $(if $(ADVISORIES),--advisories '$(ADVISORIES)')
 
 format: setup
 	$(BIN)/ruff format src tests envs benchmarks

@@ -16,6 +16,10 @@ from snakemake.utils import min_version
 
 min_version("9.27")
 BASE = Path(workflow.basedir)
+if set("{}") & set(str(BASE)):
+    raise WorkflowError(
+        f"{BASE}: Snakemake takes braces in a path for a variable; move the project"
+    )
 sys.path.insert(0, str(BASE / "pythonpath"))
 
 from adrbench import config as configuration

@@ -48,6 +48,11 @@ def finished(role: str) -> bool:
     return stamp.is_file() and stamp.read_text() == stamp_text(role)
 
 
+def from_bundle() -> bool:
+    """Whether these environments came by envs/bundle.py: they are complete, and nothing can be fetched here."""
+    return any(ENVS.glob("*/.bundle.json"))
+
+
 def count(lock: Path) -> int:
     return sum(1 for line in lock.read_text().splitlines() if line and line[0].isalnum())
 
@@ -198,7 +203,8 @@ def main() -> None:
         if arguments.into:
             install(arguments.roles[0], str(Path(arguments.into, "bin", "python")), ENVS / "into.log")
             return
-        missing = [role for role in arguments.roles or DEFAULT_ROLES if not finished(role)]
+        wanted = arguments.roles or (() if from_bundle() else DEFAULT_ROLES)
+        missing = [role for role in wanted if not finished(role)]
         if not missing:
             return
         check_host()

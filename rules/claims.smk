@@ -14,7 +14,7 @@ if RUN.main.claims.enabled:
         container:
             PLATFORM.serve.container
         params:
-            spec=canonical(jobs.claims(RUN, SERVE_PYTHON)),
+            spec=constant(canonical(jobs.claims(RUN, SERVE_PYTHON))),
             code=jobs.code_digest("claims"),
         message:
             "claims: statements of the documents (log: {log})"
@@ -40,18 +40,20 @@ if RUN.main.claims.enabled:
         container:
             PLATFORM.serve.container
         params:
-            files=[
-                f"{BASE}/config/claims/{name}.yaml" for name in RUN.main.claims.files
-            ],
-            open=f"{BASE}/config/claims/open.yaml",
-            decisions=[
-                word
-                for adr in RUN.main.adrs
-                for word in (
-                    "--decision",
-                    str(BASE / RUN.main.decisions / f"{adr}.yaml"),
-                )
-            ],
+            files=constant(
+                [f"{BASE}/config/claims/{name}.yaml" for name in RUN.main.claims.files]
+            ),
+            open=constant(f"{BASE}/config/claims/open.yaml"),
+            decisions=constant(
+                [
+                    word
+                    for adr in RUN.main.adrs
+                    for word in (
+                        "--decision",
+                        str(BASE / RUN.main.decisions / f"{adr}.yaml"),
+                    )
+                ]
+            ),
             language=lambda wildcards: LANGUAGE_OF[wildcards.suffix],
             code=jobs.code_digest("claims"),
         message:

@@ -42,14 +42,26 @@ CACHES = {
     "TRITON_CACHE_DIR": ".cache/triton",
     "TORCHINDUCTOR_CACHE_DIR": ".cache/inductor",
 }
+
+
+def quoted(value):
+    """One word of a shell line that Snakemake formats: quoted, with braces doubled."""
+    return shlex.quote(str(value)).replace("{", "{{").replace("}", "}}")
+
+
 PATHS = " ".join(
     [
-        f"PYTHONPATH={shlex.quote(str(BASE / 'pythonpath'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}}",
+        f"PYTHONPATH={quoted(BASE / 'pythonpath')}${{{{PYTHONPATH:+:$PYTHONPATH}}}}",
         "PYTHONUNBUFFERED=1",
         *(f'{name}="$PWD/{folder}"' for name, folder in CACHES.items()),
     ]
 )
-PROJECT = f"{PATHS} {shlex.quote(PYTHON)} "
+PROJECT = f"{PATHS} {quoted(PYTHON)} "
+
+
+def constant(value):
+    """A parameter as it is: in a plain text Snakemake would take `{word}` for a wildcard."""
+    return lambda wildcards: value
 
 
 def project(arguments):
@@ -68,12 +80,12 @@ def command(python, stage, lease):
 
 def job(stage):
     """Shell line of a job that runs in the analysis interpreter and uses no device."""
-    return command(shlex.quote(PYTHON), stage, False)
+    return command(quoted(PYTHON), stage, False)
 
 
 def device_job(stage):
     """The same, with devices leased from the host (or granted by the queue)."""
-    return command(shlex.quote(PYTHON), stage, True)
+    return command(quoted(PYTHON), stage, True)
 
 
 def serving_job(stage):

@@ -14,9 +14,9 @@ rule kernels:
     resources:
         **devices(1),
     params:
-        spec=canonical(jobs.kernels(RUN)),
+        spec=constant(canonical(jobs.kernels(RUN))),
         code=jobs.code_digest("kernels"),
-        python=RUN.python("serve"),
+        python=constant(RUN.python("serve")),
     message:
         "kernels: Triton kernels against their references (log: {log})"
     shell:

@@ -20,7 +20,7 @@ rule model:
     resources:
         **devices(PLATFORM.device.devices),
     params:
-        spec=canonical(jobs.model(RUN, MODEL, SERVE_PYTHON)),
+        spec=constant(canonical(jobs.model(RUN, MODEL, SERVE_PYTHON))),
         code=jobs.code_digest("model"),
     message:
         "model: {MODEL} (log: {log})"

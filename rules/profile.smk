@@ -14,9 +14,9 @@ rule ceiling:
     resources:
         **devices(1),
     params:
-        spec=canonical(jobs.ceiling(RUN)),
+        spec=constant(canonical(jobs.ceiling(RUN))),
         code=jobs.code_digest("profile"),
-        python=RUN.python("serve"),
+        python=constant(RUN.python("serve")),
     message:
         "profile: memory-bandwidth ceiling (log: {log})"
     shell:

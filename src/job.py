@@ -25,6 +25,7 @@ from typing import Any
 
 from adrbench.device.lease import LeaseError, lease
 from adrbench.evidence import now, write_json
+from adrbench.redact import redact
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -121,7 +122,7 @@ def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: s
         "arm": spec.get("arm", {}).get("name") if isinstance(spec.get("arm"), dict) else spec.get("arm"),
         "round": spec.get("round"),
         "reason": reason,
-        "message": text[:2000],
+        "message": redact(text)[:2000],
         "at": now(),
     }
     try:
@@ -147,6 +148,8 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     _label = f"[{' '.join(str(part) for part in parts if part)}] "
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _raise_interrupted)
+    # Nobody else may change what a job writes, whatever the shell's umask is.
+    os.umask(os.umask(0o022) | 0o022)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     _end_with_workflow()
@@ -166,7 +169,7 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
         sys.exit(1)
     except JobError as error:
         _reject(stage, spec, output, error.reason, str(error))
-        print(f"adrbench {stage}: refused ({error.reason}): {error}", file=sys.stderr)
+        print(f"adrbench {stage}: refused ({error.reason}): {redact(str(error))}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
@@ -174,7 +177,7 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
         print(f"adrbench {stage}: {error.strerror or error}{where}; {_remedy(error)}, then rerun", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
-        traceback.print_exc()
+        print(redact(traceback.format_exc()), end="", file=sys.stderr)
         _reject(stage, spec, output, "error", f"{type(error).__name__}: {error}")
         sys.exit(1)
     sys.exit(0)

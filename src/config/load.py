@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 from adrbench.config import policy as policies
+from adrbench.config import secrets
 from adrbench.config.decision import Decision, Facts, Strategy, model_of
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
@@ -25,7 +26,9 @@ M = TypeVar("M", bound=BaseModel)
 
 
 # What the server's job sets itself: an arm that set them too would listen elsewhere or leak the key.
-OWNED_FLAGS = {"host", "port", "api-key", "served-model-name", "uds"}
+OWNED_FLAGS = {"host", "port", "api-key", "hf-token", "served-model-name", "uds"}
+# Weights in these formats are pickles, which run code when they are read.
+PICKLED = {"pt", "npcache"}
 OWNED_VARIABLES = {"VLLM_API_KEY", "VLLM_HOST_IP", "PYTHONPATH", "ADRBENCH_PLUGIN", "OPENAI_API_KEY"}
 
 
@@ -190,6 +193,8 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
     for setting in policies.settings(platform.serve.args + policies.arm_flags(arm)):
         if setting.path[0] in OWNED_FLAGS:
             problems.append(f"{where}: {setting.where} belongs to the job (loopback, its own port and key); remove it")
+        if setting.path[0] == "load-format" and setting.value in PICKLED:
+            problems.append(f"{where}: {setting.where} reads pickled weights, which run code; use safetensors")
     for name in OWNED_VARIABLES & set(platform.serve.env | arm.env):
         problems.append(f"{where}.env.{name}: this variable belongs to the job; remove it")
     if arm.plugin and arm.plugin.mechanism == "L3" and not arm.plugin.backend:
@@ -361,6 +366,7 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
         except ValueError as error:
             problems = [f"{file}: {error}"]
     problems += _check_lengths(platform, file)
+    problems += secrets.problems(platform.model_dump(mode="json"), file)
     if problems:
         raise ConfigError("\n".join(problems))
     return run

@@ -131,6 +131,14 @@ def arm_flags(arm: Arm) -> list[str]:
     return flags + arm.args
 
 
+def trusts_remote_code(argv: list[str]) -> bool:
+    """Whether an argv of ``vllm serve`` lets the model folder's own Python code run."""
+    return any(
+        _names(setting, "trust-remote-code") and setting.value.lower() not in ("false", "0")
+        for setting in settings(argv)
+    )
+
+
 def violations(
     policy: Policy, platform: Platform, arm: Arm, model_config: dict[str, Any] | None = None
 ) -> list[Violation]:

@@ -17,6 +17,7 @@ from statistics import mean, median
 from typing import Any, Protocol
 
 from adrbench import evidence
+from adrbench.config.policy import trusts_remote_code
 from adrbench.eval import completeness, dataset, opencompass
 from adrbench.eval.control import paired_difference
 from adrbench.eval.dataset import CONTROL, Dataset
@@ -68,7 +69,8 @@ def ask(spec: EvalSpec, datasets: list[Dataset], folder: Path, name: str, server
     work.mkdir(parents=True)
     total = sum(len(d.samples) for d in datasets) * (2 if spec.control else 1)
     say(f"asking {total} questions of {len(datasets)} tasks{' with control' if spec.control else ''}; log {log}")
-    command = opencompass.argv(spec.eval_python, config, work, name, records)
+    trusted = trusts_remote_code(spec.server.get("args", []))
+    command = opencompass.argv(spec.eval_python, config, work, name, records, trusted)
     before = completeness.counters(server.metrics())
     code = server.run_client(command, log, spec.timeout_s, opencompass.environment(folder / "cache"), work)
     if code != 0:

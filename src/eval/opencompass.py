@@ -146,7 +146,7 @@ def config(
     return "".join(f"{key} = {pprint.pformat(value, width=110, sort_dicts=False)}\n" for key, value in parts.items())
 
 
-def argv(python: str, config_path: Path, work: Path, name: str, samples: Path) -> list[str]:
+def argv(python: str, config_path: Path, work: Path, name: str, samples: Path, trusted: bool = False) -> list[str]:
     """The client command: OpenCompass's own command line and the per-sample scores, in one process."""
     options = {"--work": str(work), "--name": name, "--samples": str(samples)}
     return [
@@ -155,6 +155,7 @@ def argv(python: str, config_path: Path, work: Path, name: str, samples: Path) -
         "adrbench.eval.samples",
         str(config_path),
         *(part for item in options.items() for part in item),
+        *(["--trust-remote-code"] if trusted else []),
     ]
 
 

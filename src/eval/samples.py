@@ -10,10 +10,10 @@ longer than scoring.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import importlib.metadata
 import json
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,10 +30,38 @@ class Incomplete(ValueError):
     """The results of a data set are not complete, or contradict each other."""
 
 
-def run_opencompass(config: Path, work: Path, name: str) -> None:
+def set_remote_code(trusted: bool) -> None:
+    """Whether a tokenizer's own Python code may run; OpenCompass always allows it (its ``OpenAI._get_tokenizer``)."""
+    from transformers import AutoTokenizer
+
+    original = AutoTokenizer.from_pretrained
+
+    def from_pretrained(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **(kwargs | {"trust_remote_code": trusted}))
+
+    AutoTokenizer.from_pretrained = from_pretrained
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration that ``opencompass.config`` wrote: names and plain data, read without running it.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    found = {}
+    for statement in body:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            raise ValueError(f"{path}: line {statement.lineno} is no plain assignment")
+        found[statement.targets[0].id] = ast.literal_eval(statement.value)
+    return found
+
+
+def run_opencompass(config: Path, work: Path, name: str, trusted: bool) -> None:
     """OpenCompass's command line, in this process; it raises or exits when a task fails."""
     from opencompass.cli.main import main
 
+    set_remote_code(trusted)
     sys.argv = ["opencompass", str(config), "-w", str(work), "-r", name, "--debug"]
     main()
 
@@ -103,7 +131,7 @@ def collect_all(config: Path, run: Path) -> dict[str, Any]:
     Raises:
         Incomplete: for the first data set whose results cannot be accepted.
     """
-    settings = runpy.run_path(str(config))  # our own file, plain data
+    settings = read_config(config)
     model = settings["models"][0]["abbr"]
     seconds = timers(run / "predictions" / model / "timer" / "time.jsonl")
     datasets = {}
@@ -124,10 +152,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="OpenCompass's work folder")
     parser.add_argument("--name", required=True, help="folder of this run inside it")
     parser.add_argument("--samples", type=Path, required=True, help="file to write")
+    parser.add_argument("--trust-remote-code", action="store_true", help="let the tokenizer's own code run")
     parser.add_argument("--collect-only", action="store_true", help="score the predictions of a finished run")
     arguments = parser.parse_args()
     if not arguments.collect_only:
-        run_opencompass(arguments.config, arguments.work, arguments.name)
+        run_opencompass(arguments.config, arguments.work, arguments.name, arguments.trust_remote_code)
     try:
         records = collect_all(arguments.config, arguments.work / arguments.name)
     except Incomplete as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adrbench.config.decision import Decision, Strategy
+from adrbench.config.policy import arm_flags, trusts_remote_code
 from adrbench.report import facts, strategy
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
@@ -234,9 +235,10 @@ def _next_steps(context: Context, options: list[OptionRow], gates: list[GateRow]
 
 
 def cautions(context: Context) -> list[Shown]:
-    """What weakens the comparison: settings that differ beside the intended one, and drift during the run."""
-    store = context.store
-    found: list[Shown] = []
+    """What weakens the comparison: unverified code, settings that differ beside the intended one, drift."""
+    store, platform = context.store, context.spec.platform
+    trusting = [arm.name for arm in platform.arms if trusts_remote_code(platform.serve.args + arm_flags(arm))]
+    found: list[Shown] = [phrase("remote_code", arms=", ".join(trusting))] if trusting else []
     for item in store.raw("decide", "confounded") or []:
         found.append(phrase("confounded", **item))
     for index, item in enumerate(store.raw("decide", "drift") or []):

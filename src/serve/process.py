@@ -13,6 +13,7 @@ from pathlib import Path
 from adrbench.device import lease
 from adrbench.job import JobError
 from adrbench.paths import PYTHONPATH
+from adrbench.redact import is_secret_name, redact
 from adrbench.serve.guardian import end_orphans, end_tree
 
 # Variables that change what torch, OpenMP or an attention library computes or how.
@@ -23,13 +24,14 @@ def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     """This process's environment for a child: without hidden vLLM settings or proxies, with our code.
 
     A ``VLLM_*`` variable exported in somebody's shell would change an arm without a trace in its
-    evidence, so only declared ones (``extra``) reach the child. ``PYTHONPATH`` gains the project.
+    evidence, so only declared ones (``extra``) reach the child. Tokens and passwords of the shell reach no
+    child at all. ``PYTHONPATH`` gains the project.
     """
     dropped = ("VLLM_", "OPENAI_", "ADRBENCH_", "HF_TOKEN", "HUGGING_FACE", *HIDDEN_SETTINGS)
     environment = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith(dropped) and not key.lower().endswith("_proxy")
+        if not key.startswith(dropped) and not key.lower().endswith("_proxy") and not is_secret_name(key)
     }
     inherited = environment.get("PYTHONPATH", "")
     parts = [str(PYTHONPATH)] + [part for part in inherited.split(":") if part and part != str(PYTHONPATH)]
@@ -112,7 +114,7 @@ class Guarded:
         found = text.splitlines()
         matches = (ERROR_LINE.search(line) for line in found if " WARNING " not in line)
         named = dict.fromkeys(match.group(0)[:400] for match in matches if match)
-        return "\n".join([*list(named)[:4], *(line[:300] for line in found[-lines:])])
+        return redact("\n".join([*list(named)[:4], *(line[:300] for line in found[-lines:])]))
 
 
 def run_guarded(

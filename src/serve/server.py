@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.job import JobError, say
+from adrbench.redact import redact, redact_file
 from adrbench.serve.memory import used_bytes, wait_free
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.process import Guarded, job_environment, run_guarded
@@ -91,7 +92,10 @@ class Server:
             JobError: ``client-timeout``, or ``server-died`` when this server ends meanwhile.
         """
         environment = job_environment(OFFLINE | {"OPENAI_API_KEY": self.api_key} | (env or {}))
-        return run_guarded(list(argv), log, environment, timeout_s, [self.process], cwd)
+        try:
+            return run_guarded(list(argv), log, environment, timeout_s, [self.process], cwd)
+        finally:
+            redact_file(log, [self.api_key])
 
 
 def _request(url: str, api_key: str, body: dict[str, Any] | None, timeout_s: float) -> Any:
@@ -104,7 +108,7 @@ def _request(url: str, api_key: str, body: dict[str, Any] | None, timeout_s: flo
             text = answer.read().decode()
             return json.loads(text) if "json" in answer.headers.get("Content-Type", "") else text
     except urllib.error.HTTPError as error:
-        detail = error.read().decode(errors="replace")[:500]
+        detail = redact(error.read().decode(errors="replace")[:500], [api_key])
         raise JobError("http", f"{url} answered {error.code}: {detail}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise JobError("http", f"{url} did not answer: {type(error).__name__}: {error}") from None
@@ -206,6 +210,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         raise
     finally:
         process.stop()
+        redact_file(process.log, [api_key])
         say("server stopped")
         if "kv_simulation" in resolved:
             # The counts of the whole load replace those of the first completion.

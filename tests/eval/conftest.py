@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from adrbench.serve.process import Guarded, job_environment, run_guarded
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
-EVAL_PYTHON = ROOT / ".envs/eval/bin/python"
+# Another host's interpreter, such as one that a bundle installed, may be named to try it.
+EVAL_PYTHON = Path(os.environ.get("EVAL_PYTHON", ROOT / ".envs/eval/bin/python"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,154 @@
+"""After a merge the workflow takes the results for its own: complete, and made again when something changes.
+
+Two copies of the project in different folders stand for two hosts. Most results are hand-made and recorded by
+``snakemake --touch``; one test runs real jobs. What is looked at is what real Snakemake plans.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from archive_results import content, write_evidence
+
+# What the first host has measured: a part of the whole.
+TARGETS = (
+    "results/cpu/device.json",
+    "results/cpu/kernels.json",
+    "results/cpu/model.json",
+    "results/cpu/ceiling.json",
+    "results/cpu/serve/auto/r1/short.json",
+    "results/cpu/serve/fp8-e4m3/r1/short.json",
+    "results/cpu/eval/auto.json",
+)
+MEASURING = ("device", "kernels", "model", "ceiling", "serve", "eval", "profile", "integrate")
+
+
+class Host:
+    """A copy of the project in a folder of its own, with this checkout's environments."""
+
+    def __init__(self, folder: Path, source: Path):
+        self.folder = folder
+        listed = subprocess.run(["git", "-C", source, "ls-files", "-z"], capture_output=True, text=True, check=True)
+        for name in listed.stdout.split("\0"):
+            if name and not name.endswith(".lock") and (source / name).exists():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source / name, folder / name, follow_symlinks=False)
+        (folder / ".envs").symlink_to(source / ".envs")
+        self.python = folder / ".envs/analysis/bin/python"
+
+    def run(self, *words: str) -> str:
+        command = [self.python, *words]
+        environment = {"PYTHONPATH": str(self.folder / "pythonpath"), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout + done.stderr
+
+    def snakemake(self, *words: str) -> str:
+        return self.run("-m", "snakemake", "--cores", "1", *words)
+
+    def archive(self, *words: str) -> str:
+        return self.run("-m", "adrbench.archive", *words)
+
+    def planned(self, target: str = "reports/adr0011.md") -> dict[str, int]:
+        """Measuring jobs of a dry run, by rule."""
+        said = self.snakemake("-n", target)
+        table = said.split("Job stats:")[-1].split("\n\n")[0]
+        found = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
+        return {rule: found[rule] for rule in MEASURING if rule in found}
+
+    def measure(self) -> None:
+        """Stand in for finished jobs: evidence as they leave it, recorded by Snakemake."""
+        for target in TARGETS:
+            parts = Path(target).parts
+            stage = {"ceiling.json": "profile"}.get(parts[2], parts[2].removesuffix(".json"))
+            tiers = ("short", "medium", "long") if stage == "serve" else (Path(target).stem,)
+            for tier in tiers:
+                path = self.folder / target
+                write_evidence(path.with_name(f"{tier}.json"), stage, raw={"raw.txt": target + tier})
+        (self.folder / "models/cpu").mkdir(parents=True)
+        (self.folder / "models/cpu/config.json").write_text("{}")
+        self.snakemake("--touch", "--forceall", *TARGETS)
+
+    def edit_arm(self, number: int) -> None:
+        path = self.folder / "config/platforms/cpu.yaml"
+        platform = yaml.safe_load(path.read_text())
+        platform["arms"][number]["args"] = ["--max-logprobs", "5"]
+        path.write_text(yaml.safe_dump(platform, allow_unicode=True))
+
+
+LEFT = {"serve": 2, "eval": 2, "integrate": 3, "profile": 1}
+
+
+@pytest.fixture(scope="module")
+def hosts(root, tmp_path_factory):
+    """Makes (the host that measured, the one that merged its archive, the archive); each pair of folders once."""
+    made = {}
+
+    def make(*names: str) -> tuple[Host, Host, str]:
+        if names not in made:
+            base = tmp_path_factory.mktemp("hosts")
+            first, second = (Host(base / str(number) / name / "adrbench", root) for number, name in enumerate(names))
+            archive = str(base / "out.tar.xz")
+            first.measure()
+            first.archive("pack", "--output", archive)
+            second.archive("merge", archive)
+            made[names] = first, second, archive
+        return made[names]
+
+    return make
+
+
+# Folders with a space or a quote stand otherwise in Snakemake's records: in both directions.
+@pytest.mark.parametrize("names", [("there", "it is here"), ("it is there", "here"), ("a b", "it's")], ids=" -> ".join)
+def test_only_what_is_missing_is_planned_after_a_merge(hosts, names):
+    first, second, _ = hosts(*names)
+    assert second.planned() == LEFT
+    assert content(second.folder) == content(first.folder)
+
+
+def test_a_merge_repeated_changes_nothing(hosts):
+    _, second, archive = hosts("there", "it is here")
+    before = content(second.folder)
+    assert "0 results merged, 12 were here already" in second.archive("merge", archive)
+    assert second.planned("results/cpu/serve/auto/r1/short.json") == {}
+    assert content(second.folder) == before
+
+
+def test_a_merge_without_records_would_not_notice_a_change(hosts, tmp_path, root):
+    """Why records travel: without them Snakemake takes any file that is there for complete."""
+    _, second, _ = hosts("it is there", "here")
+    shutil.move(second.folder / ".snakemake/metadata", tmp_path / "metadata")
+    second.edit_arm(1)
+    assert second.planned("results/cpu/serve/fp8-e4m3/r1/short.json") == {}
+    shutil.rmtree(second.folder / ".snakemake/metadata")
+    shutil.move(tmp_path / "metadata", second.folder / ".snakemake/metadata")
+    assert second.planned("results/cpu/serve/fp8-e4m3/r1/short.json") == {"serve": 1}
+
+
+def test_a_later_change_is_noticed_on_both_hosts(hosts):
+    """Last: it changes the copies."""
+    for host in hosts("there", "it is here")[:2]:
+        host.edit_arm(1)
+        assert host.planned() == LEFT | {"serve": 3}
+        with open(host.folder / "src/eval/dataset.py", "a") as stream:
+            stream.write("# changed\n")
+        assert host.planned() == LEFT | {"serve": 3, "eval": 3}
+
+
+@pytest.mark.slow
+def test_real_jobs_travel(root, serve_python, tmp_path):
+    """The device and the memory ceiling, really measured on one host, are complete on the other."""
+    first, second = Host(tmp_path / "first", root), Host(tmp_path / "the second", root)
+    first.snakemake("results/cpu/ceiling.json")
+    archive = str(tmp_path / "out.tar.xz")
+    first.archive("pack", "--output", archive, "--piece-size", "10KB")
+    second.archive("merge", archive)
+    assert "Nothing to be done" in second.snakemake("-n", "results/cpu/ceiling.json")
+    path = second.folder / "config/platforms/cpu.yaml"
+    path.write_text(path.read_text().replace("memory_gib: 6", "memory_gib: 5"))
+    assert second.planned("results/cpu/ceiling.json") == {"device": 1, "ceiling": 1}
