@@ -226,7 +226,7 @@ def shares(rows: Sequence[Row], t: Words) -> Any:
     )
 
 
-def bandwidth(_rows: Sequence[Row], t: Words) -> Any:
+def bandwidth(rows: Sequence[Row], t: Words) -> Any:
     sizes = alt.Axis(labelExpr=BINARY, tickCount=6, grid=False)
     x = alt.X("bytes:Q", title=t("axis.set"), scale=alt.Scale(type="log", base=2, nice=False), axis=sizes)
     y = alt.Y("bytes_per_s:Q", title=t("axis.bytes_per_s"), scale=alt.Scale(zero=True), axis=alt.Axis(format="~s"))
@@ -239,8 +239,10 @@ def bandwidth(_rows: Sequence[Row], t: Words) -> Any:
     base = _base().transform_filter("datum.kind !== 'cache'")
     line = base.mark_line(point=True).encode(x, y, color=colour, tooltip=tips)
     spread = base.mark_rule(opacity=0.5, strokeWidth=2).encode(x, alt.Y("low:Q"), y2="high:Q", color=colour)
-    cache = _base().transform_filter("datum.kind === 'cache'").mark_rule(strokeDash=[4, 3]).encode(x)
-    return (cache + spread + line).properties(width="container", height=300)
+    drawn = spread + line
+    if any(row["kind"] == "cache" for row in rows):  # a layer without rows would warn of an empty scale
+        drawn = _base().transform_filter("datum.kind === 'cache'").mark_rule(strokeDash=[4, 3]).encode(x) + drawn
+    return drawn.properties(width="container", height=300)
 
 
 def _kernel_case(case: str, rows: Sequence[Row], t: Words) -> Any:
