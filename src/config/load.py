@@ -15,7 +15,7 @@ from adrbench.config.decision import Decision
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
 from adrbench.device import rules
-from adrbench.kernels.formats import schemes
+from adrbench.kernels.formats import refusal, schemes
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
 from pydantic import BaseModel, ValidationError
@@ -200,6 +200,8 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
             problems.append(
                 f"{where}.plugin.scheme: {arm.plugin.scheme!r} is unknown; allowed are {', '.join(schemes())}"
             )
+        elif reason := refusal(arm.plugin.scheme):
+            problems.append(f"{where}.plugin.scheme: {arm.plugin.scheme!r} is refused: {reason}")
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
         problems.append(f"{where}.plugin.priority: L2 needs the backends to try first")
     if arm.expect_failure is not None:

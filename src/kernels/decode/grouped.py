@@ -47,7 +47,9 @@ def columns(x0, x1, x2, x3, ROWS: tl.constexpr, WIDTH: tl.constexpr, H: tl.const
 @triton.jit
 def repeated(x, WIDTH: tl.constexpr, H: tl.constexpr):
     """[WIDTH] H times: [H * WIDTH]."""
-    return tl.reshape(tl.broadcast_to(x[None, :], (H, WIDTH)), (H * WIDTH,))
+    for _ in tl.static_range(H // 2):
+        x = tl.reshape(tl.permute(tl.join(x, x), (1, 0)), (2 * x.shape[0],))
+    return x
 
 
 @triton.jit
