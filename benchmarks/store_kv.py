@@ -67,7 +67,8 @@ def main() -> None:
     args = parser.parse_args()
     top = ceilings()
     rows = []
-    cases = itertools.product(((8, 128), (4, 256)), args.schemes, ((8192, 0), (8192, 5), (32, 5)), args.warps, args.registers)
+    prompts = ((8192, 0), (8192, 5), (32, 5))
+    cases = itertools.product(((8, 128), (4, 256)), args.schemes, prompts, args.warps, args.registers)
     for (heads, dim), name, (tokens, start), warps, registers in cases:
         launch.BLOCK_WARPS, launch.BLOCK_REGISTERS = warps, registers
         rows.append(row(name, heads, dim, tokens, args.page, start) | {"warps": warps, "registers": registers})

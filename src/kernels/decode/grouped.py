@@ -45,8 +45,8 @@ def columns(x0, x1, x2, x3, ROWS: tl.constexpr, WIDTH: tl.constexpr, H: tl.const
 
 
 @triton.jit
-def repeated(x, WIDTH: tl.constexpr, H: tl.constexpr):
-    """[WIDTH] H times: [H * WIDTH]."""
+def repeated(x, H: tl.constexpr):
+    """[columns] H times: [H * columns]."""
     for _ in tl.static_range(H // 2):
         x = tl.reshape(tl.permute(tl.join(x, x), (1, 0)), (2 * x.shape[0],))
     return x
@@ -200,8 +200,8 @@ def decode_grouped_kernel(
         mass = mass * alpha[None, :] + p_beta
 
         b_v = loaded_values(v_ptr, p_v, ROW, BLOCK, PAGE, TILE)
-        alphas = repeated(alpha, GP, H)
-        betas = repeated(beta, GP, H)
+        alphas = repeated(alpha, H)
+        betas = repeated(beta, H)
         w, offsets = weights(p, p_beta, vs_ptr, p_s, m_t, 0, GP, PAGE, TILE, H)
         z0 = z0 * alphas[None, :] + offsets
         code, worth = codes_of(w, ASM)

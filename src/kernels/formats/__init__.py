@@ -13,8 +13,8 @@ from adrbench.kernels.formats.values import VALUES, ValueFormat
 __all__ = ["VALUES", "Plane", "Quantised", "Scheme", "ValueFormat", "refusal", "scheme", "schemes"]
 
 WRONG_WHEN_COMPILED = {
-    "int4_g32": "its decode kernel was wrong on an H200 at head_dim 128 and 256 because of a fault of ptxas; corrected, but not "
-    "yet proved on a GPU (docs/kernels.md); use int4_per_token_head"
+    "int4_g32": "its decode kernel was wrong on an H200 at head_dim 128 and 256 because of a fault of ptxas; "
+    "corrected, but not yet proved on a GPU (docs/kernels.md); use int4_per_token_head"
 }
 """Schemes whose compiled decode is not to be trusted, and what to use instead."""
 

@@ -20,7 +20,7 @@ BLOCK_WARPS: int | None = None
 """Warps of a program that stores one block; None: ``block_warps``."""
 
 BLOCK_REGISTERS: int | None = None
-"""Limit of a thread's registers on NVIDIA, so that more programs fit a unit; None: the compiler's choice."""
+"""Limit of a thread's registers on NVIDIA, so that more programs fit a unit; None or 0: the compiler's choice."""
 
 
 def block_warps(layout: PageLayout) -> int:
@@ -137,7 +137,7 @@ def store(
     )
     if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
         blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads, 2)
-        limit = {} if BLOCK_REGISTERS is None else {"maxnreg": BLOCK_REGISTERS}
+        limit = {"maxnreg": BLOCK_REGISTERS} if BLOCK_REGISTERS else {}
         warps = BLOCK_WARPS or block_warps(cache.layout)
         store_blocks_kernel[blocks](*arguments, **common, num_warps=warps, **limit)
     else:
