@@ -45,11 +45,9 @@ def columns(x0, x1, x2, x3, ROWS: tl.constexpr, WIDTH: tl.constexpr, H: tl.const
 
 
 @triton.jit
-def repeated(x, H: tl.constexpr):
-    """[columns] H times: [H * columns]."""
-    for _ in tl.static_range(H // 2):
-        x = tl.reshape(tl.permute(tl.join(x, x), (1, 0)), (2 * x.shape[0],))
-    return x
+def repeated(x, WIDTH: tl.constexpr, H: tl.constexpr):
+    """[WIDTH] H times: [H * WIDTH]."""
+    return tl.reshape(tl.broadcast_to(x[None, :], (H, WIDTH)), (H * WIDTH,))
 
 
 @triton.jit
@@ -200,8 +198,8 @@ def decode_grouped_kernel(
         mass = mass * alpha[None, :] + p_beta
 
         b_v = loaded_values(v_ptr, p_v, ROW, BLOCK, PAGE, TILE)
-        alphas = repeated(alpha, H)
-        betas = repeated(beta, H)
+        alphas = repeated(alpha, GP, H)
+        betas = repeated(beta, GP, H)
         w, offsets = weights(p, p_beta, vs_ptr, p_s, m_t, 0, GP, PAGE, TILE, H)
         z0 = z0 * alphas[None, :] + offsets
         code, worth = codes_of(w, ASM)
