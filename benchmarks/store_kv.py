@@ -62,17 +62,19 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--page", type=int, default=64)
     parser.add_argument("--schemes", nargs="+", default=list(OURS))
-    parser.add_argument("--warps", type=int, nargs="+", default=[launch.BLOCK_WARPS], help="of the block kernel")
+    parser.add_argument("--warps", type=int, nargs="+", default=[None], help="of the block kernel")
+    parser.add_argument("--registers", type=int, nargs="+", default=[None], help="limits of the block kernel's threads")
     args = parser.parse_args()
     top = ceilings()
     rows = []
-    cases = itertools.product(((8, 128), (4, 256)), args.schemes, ((8192, 0), (8192, 5), (32, 5)), args.warps)
-    for (heads, dim), name, (tokens, start), warps in cases:
-        launch.BLOCK_WARPS = warps
-        rows.append(row(name, heads, dim, tokens, args.page, start) | {"warps": warps})
+    prompts = ((8192, 0), (8192, 5), (32, 5))
+    cases = itertools.product(((8, 128), (4, 256)), args.schemes, prompts, args.warps, args.registers)
+    for (heads, dim), name, (tokens, start), warps, registers in cases:
+        launch.BLOCK_WARPS, launch.BLOCK_REGISTERS = warps, registers
+        rows.append(row(name, heads, dim, tokens, args.page, start) | {"warps": warps, "registers": registers})
         r = rows[-1]
         share = r["bytes_per_s"] / top["copy_bytes_per_s"]
-        head = f"store {name:<22} {heads}x{dim} {tokens} tokens {r['prompt']:<7} warps {warps}"
+        head = f"store {name:<22} {heads}x{dim} {tokens} tokens {r['prompt']:<7} warps {warps} registers {registers}"
         print(f"{head} {r['median_us']:8.1f} us {share:6.1%} of the copy ceiling", flush=True)
     if args.output:
         write_json(args.output, {"device": torch.cuda.get_device_name(), "ceilings": top, "rows": rows})

@@ -42,8 +42,10 @@ def double_scale(cache, key, value, slots, **scales):
 
 
 def spill_over(cache, key, value, slots, **scales):
-    """Writes the skipped token too."""
-    good_store(cache, key, value, slots.abs(), **scales)
+    """Writes the skipped token too, where nothing else is written."""
+    used = set(slots.tolist())
+    free = next(slot for slot in range(cache.pages * cache.layout.page_size) if slot not in used)
+    good_store(cache, key, value, slots.where(slots >= 0, free), **scales)
 
 
 def unscaled_load(cache, slots, dtype=torch.float32, **scales):

@@ -55,6 +55,7 @@ def test_kernels_compile_for_every_target_within_their_limits(tmp_path):
     ("change", "words"),
     [
         ({"spills": 8}, "spills"),
+        ({"float_to_byte": 16}, "floating point to bytes"),
         ({"byte_loads": 3}, "not 16 bytes"),
         ({"wide_loads": 0}, "not 16 bytes"),
         ({"matrix": {}}, "no matrix"),

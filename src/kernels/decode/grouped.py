@@ -89,11 +89,21 @@ def weights(
 
 
 @triton.jit
-def codes_of(w):
-    """(int8 codes of ``w`` [TILE, columns] >= 0, what a column's codes are worth)."""
+def codes_of(w, ASM: tl.constexpr):
+    """(int8 codes of ``w`` [TILE, columns] >= 0, what a column's codes are worth).
+
+    The subtraction leaves the low byte as it is. It is there for ptxas 12.8, which turns a byte store of a
+    register that floating point wrote into a conversion of the number (``F2IP.U8.F32``): every code was 255.
+    Only in assembly does LLVM not fold it away.
+    """
     top = tl.maximum(tl.max(w, 0), 1e-30)
     rounded = w * (127.0 / top)[None, :] + ROUND_TO_INTEGER
-    return rounded.to(tl.int32, bitcast=True).to(tl.int8), top * (1.0 / (127.0 * 16.0))
+    code = rounded.to(tl.int32, bitcast=True)
+    if ASM == "ptx":
+        code = tl.inline_asm_elementwise(
+            "sub.s32 $0, $1, 0x4B400000;", "=r,r", [code], dtype=tl.int32, is_pure=True, pack=1
+        )
+    return code.to(tl.int8), top * (1.0 / (127.0 * 16.0))
 
 
 @triton.jit
@@ -192,12 +202,12 @@ def decode_grouped_kernel(
         betas = repeated(beta, GP, H)
         w, offsets = weights(p, p_beta, vs_ptr, p_s, m_t, 0, GP, PAGE, TILE, H)
         z0 = z0 * alphas[None, :] + offsets
-        code, worth = codes_of(w)
+        code, worth = codes_of(w, ASM)
         part = tl.dot(low_nibbles(b_v, ASM), code).to(tl.float32)
         acc0 = acc0 * alphas[None, :] + part * (worth * betas)[None, :]
         w, offsets = weights(p, p_beta, vs_ptr, p_s, m_t, 1, GP, PAGE, TILE, H)
         z1 = z1 * alphas[None, :] + offsets
-        code, worth = codes_of(w)
+        code, worth = codes_of(w, ASM)
         part = tl.dot(high_nibbles(b_v, ASM), code).to(tl.float32)
         acc1 = acc1 * alphas[None, :] + part * (worth * betas)[None, :]
 

@@ -31,6 +31,9 @@ def judge(row: dict[str, Any], index: int, target: str) -> list[str]:
         faults.append(f"spills {row['spills']} bytes or registers")
     if row["registers"] > allowed.registers:
         faults.append(f"{row['registers']} registers, limit {allowed.registers}")
+    if row.get("float_to_byte"):
+        # No kernel converts to bytes: ptxas 12.8 does so where a register that floating point wrote is stored as one.
+        faults.append(f"{row['float_to_byte']} conversions of floating point to bytes (docs/kernels.md, traps)")
     if VARIANTS[index].kernel != "decode":
         return faults  # memory and a few conversions: no hot loop to judge
     if row["byte_loads"] or not row["wide_loads"]:

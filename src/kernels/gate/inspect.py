@@ -90,5 +90,6 @@ def nvidia(cubin: bytes, tools: Path, shared_bytes: int, warps: int, elements: i
         "matrix": _matching(operations, r"[HIQ]G?MMA"),
         "loads": loads,
         "wide_loads": sum(count for name, count in loads.items() if ".128" in name),
+        "float_to_byte": len(re.findall(r"\bF2IP\.[US]8\.F32", sass)),
         "byte_loads": sum(count for name, count in loads.items() if ".U8" in name or ".S8" in name or ".U16" in name),
     }

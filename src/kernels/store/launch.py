@@ -16,8 +16,18 @@ LOAD_TILE_TOKENS = 16
 BLOCKS_FROM_TOKENS = 4 * BLOCK_TOKENS
 """Batches of at least this many tokens are stored block by block; a decode step has no blocks."""
 
-BLOCK_WARPS = 4
-"""Warps of a program that stores one block."""
+BLOCK_WARPS: int | None = None
+"""Warps of a program that stores one block; None: ``block_warps``."""
+
+BLOCK_REGISTERS: int | None = None
+"""Limit of a thread's registers on NVIDIA, so that more programs fit a unit; None or 0: the compiler's choice."""
+
+
+def block_warps(layout: PageLayout) -> int:
+    """Warps of a program that stores one block, as measured: with a scale to find per row of few bytes, fewer
+    threads a row are faster."""
+    few = scope_of(layout.scheme) == "token" and layout.scheme.key.values.bits == 8 and layout.head_dim <= 128
+    return 2 if few else 4
 
 
 def scope_of(scheme: Scheme) -> str:
@@ -139,7 +149,9 @@ def store(
     )
     if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
         blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads, 2)
-        store_blocks_kernel[blocks](*arguments, **common, num_warps=BLOCK_WARPS)
+        limit = {"maxnreg": BLOCK_REGISTERS} if BLOCK_REGISTERS else {}
+        warps = BLOCK_WARPS or block_warps(cache.layout)
+        store_blocks_kernel[blocks](*arguments, **common, num_warps=warps, **limit)
     else:
         tile = 1 if cache.layout.values_transposed else 16
         grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)
