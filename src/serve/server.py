@@ -41,6 +41,10 @@ OFFLINE = {
 LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
+# The engine writes the counts of a simulated KV scheme every half second (serve/simulation/counts.py).
+COUNTS_SETTLE_S = 1.5
+
+
 @dataclass
 class Server:
     """A ready server. ``resolved`` is what vLLM made of the arm's settings (see ``resolved.py``)."""
@@ -200,6 +204,8 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         check_resolved(spec, resolved)
         say(f"ready after {start_s:.0f} s: {', '.join(f'{k}={v}' for k, v in resolved.items() if k in _SHOWN)}")
         yield Server(url, api_key, SERVED_NAME, folder, resolved, start_s, process)
+        if spec.expect.kv_simulation:
+            time.sleep(COUNTS_SETTLE_S)
         if process.poll() is not None:
             raise JobError("server-died", f"the server ended by itself; {process.log} ends:\n{process.tail()}")
     except JobError as error:

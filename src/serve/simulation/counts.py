@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import threading
 import time
 from multiprocessing import util
 from pathlib import Path
@@ -13,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-FLUSH_INTERVAL_S = 1.0
+FLUSH_INTERVAL_S = 0.5
 SEEN, QUANTISED = 0, 1
 
 
 class Counts:
     """Tokens that reached the cache and tokens that were quantised, counted on the device, in one layer.
 
-    A captured graph replays the addition without Python, so the counter is a tensor; it is read back
-    about once a second, by a hook that runs on the host before each step.
+    A captured graph replays the addition without Python, so the counter is a tensor. It is read back by a
+    hook that runs on the host before each step, until a token was seen; from then on, when no graph is
+    captured any more, by a thread, once every ``FLUSH_INTERVAL_S``.
     """
 
     def __init__(self, path: str | None, facts: dict[str, Any]) -> None:
@@ -29,8 +31,10 @@ class Counts:
         self.facts = facts
         self.tokens: torch.Tensor | None = None
         self._written: tuple[int, int] | None = None
-        self._next = 0.0
-        # A spawned process leaves by os._exit: atexit does not run there, multiprocessing's finalizers do.
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        # A spawned process leaves by os._exit: atexit does not run there, multiprocessing's finalizers do
+        # (unless a signal ends it, as a server's engine often is).
         util.Finalize(None, self.flush, exitpriority=10)
 
     def start(self, device: torch.device) -> None:
@@ -41,10 +45,17 @@ class Counts:
             self.tokens = torch.zeros(2, dtype=torch.int64, device=device)
 
     def step(self) -> None:
-        """Host hook of a step: write the report when it is due. Until a token was seen, every step looks."""
-        now = time.monotonic()
-        if now >= self._next or not (self._written or (0, 0))[SEEN]:
-            self._next = now + FLUSH_INTERVAL_S
+        """Host hook of a step: until a token was seen, look; then leave it to the thread."""
+        if self._thread is not None or self.path is None:
+            return
+        self.flush()
+        if self._written is not None and self._written[SEEN]:
+            self._thread = threading.Thread(target=self._repeat, name="kv-simulation-counts", daemon=True)
+            self._thread.start()
+
+    def _repeat(self) -> None:
+        while True:
+            time.sleep(FLUSH_INTERVAL_S)
             self.flush()
 
     def read(self) -> tuple[int, int]:
@@ -58,6 +69,11 @@ class Counts:
         """Write the report, atomically, when a count changed."""
         if self.path is None or not self.facts.get("layers"):
             return
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        assert self.path is not None
         seen, quantised = self.read()
         if (seen, quantised) == self._written:
             return
