@@ -166,8 +166,9 @@ def test_no_wrong_scheme_agrees(whole, case):
 @pytest.mark.kv
 @pytest.mark.parametrize("name", ["kivi4", "first256_int4", "int8_per_token_head"])
 def test_preemption_and_reused_blocks(bench, name):
-    """A pool of 23 usable blocks of 32 tokens: requests are preempted, and a second batch takes used blocks."""
-    prompts = [[0, 250], [300, 240], [600, 230]]
+    """A pool of 23 usable blocks of 32 tokens holds two prompts of 11, not what is generated: one request is
+    preempted and starts again, and a second batch takes used blocks."""
+    prompts = [[0, 330], [400, 330]]
     first, second = bench.case(name, prompts), bench.case(name, [[900, 130], [0, 300]])
     first["new_tokens"], second["name"] = 60, "again"
     live = bench.live(f"pool-{name}", [first, second], num_gpu_blocks_override=24, block_size=32)
