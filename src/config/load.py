@@ -16,8 +16,8 @@ from adrbench.config.decision import Decision, Facts, Strategy, model_of
 from adrbench.config.models import Arm, Main, Platform, Policy
 from adrbench.config.policy import Violation
 from adrbench.device import rules
-from adrbench.kernels.formats import refusal, schemes
 from adrbench.kernels.formats import scheme as named_scheme
+from adrbench.kernels.formats import schemes
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
 from pydantic import BaseModel, ValidationError
@@ -206,8 +206,6 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
             problems.append(
                 f"{where}.plugin.scheme: {arm.plugin.scheme!r} is unknown; allowed are {', '.join(schemes())}"
             )
-        elif reason := refusal(arm.plugin.scheme):
-            problems.append(f"{where}.plugin.scheme: {arm.plugin.scheme!r} is refused: {reason}")
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
         problems.append(f"{where}.plugin.priority: L2 needs the backends to try first")
     problems += [f"{where}.{problem}" for problem in _kv_simulation_problems(platform, arm)]

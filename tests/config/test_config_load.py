@@ -65,10 +65,6 @@ REFUSED = {
         changed(arms__1__kv_cache_dtype="int8"),
         ["arms[fp8-e4m3].kv_cache_dtype", "'int8' does not exist in vLLM"],
     ),
-    "scheme-that-is-wrong-when-compiled": (
-        changed(arms__1__plugin={"mechanism": "L3", "backend": "CUSTOM", "scheme": "int4_g32"}),
-        ["arms[fp8-e4m3].plugin.scheme", "'int4_g32' is refused", "use int4_per_token_head"],
-    ),
     "tier-too-long": (changed(tiers__2__input_tokens=[512, 4090]), ["tiers[long]", "exceed --max-model-len 4096"]),
     "task-too-long": (changed(eval__tasks__0__length_tokens=4096), ["eval.tasks[multi_hop_qa]", "exceed"]),
     "lengths-reversed": (

@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 
 from adrbench.kernels.decode import check, launch, reference
 from adrbench.kernels.decode.check import Shape
-from adrbench.kernels.formats import refusal, scheme
+from adrbench.kernels.formats import scheme
 from adrbench.kernels.store import check as store_check
 
 SHAPES = [
@@ -28,15 +28,8 @@ SHAPES = [
 ]
 
 
-def listed(name):
-    """A scheme as a parameter, skipped where no server may use it."""
-    reason = refusal(name)
-    return pytest.param(name, marks=pytest.mark.skip(reason=f"refused: {reason}")) if reason else name
-
-
-NAMES = [name for name in check.SCHEMES if "fnuz" not in name or torch.version.hip]
-SCHEMES = [listed(name) for name in NAMES]
-INTEGERS = [listed(name) for name in NAMES if not scheme(name).key.values.is_float]
+SCHEMES = [name for name in check.SCHEMES if "fnuz" not in name or torch.version.hip]
+INTEGERS = [name for name in SCHEMES if not scheme(name).key.values.is_float]
 TOLERANCE = {"int8": 3e-3, "int4": 3e-3, "bf16": 6e-3, "fp8_e4m3fn": 8e-3, "fp8_e4m3fnuz": 8e-3, "fp8_e5m2": 3e-2}
 
 
@@ -71,7 +64,7 @@ def test_a_nan_scale_of_an_unwritten_slot_does_not_reach_the_output(name):
     assert torch.equal(*outs)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("shape", [*store_check.SHAPES, (1000, 8, 128, 64, 17), (777, 4, 256, 784, 2)])
 def test_store_is_byte_exact(name, shape):
     torch.manual_seed(1)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from adrbench.kernels.formats import PROVING, VALUES, WRONG_WHEN_COMPILED, Plane, refusal, scheme, schemes
+from adrbench.kernels.formats import VALUES, Plane, scheme, schemes
 from adrbench.kernels.formats.layout import PageLayout
 from adrbench.kernels.formats.values import decode
 
@@ -83,12 +83,3 @@ def test_a_head_dimension_that_the_groups_do_not_divide_is_refused():
 def test_a_group_without_a_size_is_refused():
     with pytest.raises(ValueError, match="row_group"):
         Plane(VALUES["int4"], "row_group")
-
-
-def test_a_scheme_that_is_wrong_when_compiled_is_refused_but_by_tests_that_prove_it(monkeypatch):
-    assert refusal("int8_per_token_head") is None
-    for name in WRONG_WHEN_COMPILED:
-        monkeypatch.delenv(PROVING, raising=False)
-        assert "use " in refusal(scheme(name).name)
-        monkeypatch.setenv(PROVING, "1")
-        assert refusal(name) is None

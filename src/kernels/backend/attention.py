@@ -15,7 +15,7 @@ import torch
 from adrbench.kernels.backend.metadata import CustomMetadata, CustomMetadataBuilder, Prompts
 from adrbench.kernels.backend.prefill import attend_for
 from adrbench.kernels.decode.launch import HEAD_DIMS, decode
-from adrbench.kernels.formats import Scheme, refusal
+from adrbench.kernels.formats import Scheme
 from adrbench.kernels.formats import scheme as scheme_of
 from adrbench.kernels.formats.layout import PAGE_MULTIPLE, PagedCache, PageLayout
 from adrbench.kernels.store.launch import load, scope_of, store
@@ -39,8 +39,6 @@ def active_scheme() -> Scheme:
     found = scheme_of(name)
     if found.is_static:
         raise ValueError(f"backend CUSTOM: {name} needs calibrated scales; use a scheme with one per token and head")
-    if reason := refusal(name):
-        raise ValueError(f"backend CUSTOM: {name} is refused: {reason}")
     scope_of(found)  # raises where no kernel exists
     return found
 

@@ -11,7 +11,6 @@ import triton.language as tl
 from adrbench.kernels.decode.config import LaunchConfig, choose, current_target
 from adrbench.kernels.decode.grouped import decode_grouped_kernel
 from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
-from adrbench.kernels.formats import refusal
 from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, PagedCache, PageLayout
 from adrbench.kernels.formats.scheme import Scheme
 from adrbench.kernels.store.launch import codes_pointer, scale_arguments, scope_of
@@ -149,8 +148,6 @@ def decode(
     """
     _check(q, cache, table, lengths)
     layout, target = cache.layout, current_target()
-    if target.kind != "interpreter" and (reason := refusal(layout.scheme.name)):
-        raise NotImplementedError(f"decode of {layout.scheme.name}: {reason}")
     sequences, heads, dim = q.shape
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
     if out.shape != q.shape or not out.is_contiguous():
