@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all reports/all status audit audit-dependencies setup bundle test test-faults test-queue test-kv lint format documents drift clean
+.PHONY: all reports/all status audit audit-dependencies setup bundle dry-run test test-faults test-queue test-kv lint format documents drift clean
 all: reports/adr0011.md reports/index.html
 
 setup:
@@ -26,6 +26,11 @@ TARGET ?= local
 PIECE ?= 1GB
 bundle: setup
 	@$(BIN)/python envs/bundle.py make --target $(TARGET) --piece-size $(PIECE) $(if $(MODEL),--model '$(MODEL)')
+
+# A rehearsal on this host: clean build, serve, bench, accuracy, shutdown. Another platform: make dry-run PLATFORM=dcu-bw
+PLATFORM ?= cpu
+dry-run: setup
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.dry_run --platform $(PLATFORM)
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup
@@ -73,4 +78,4 @@ drift: setup
 	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.claims.drift $(VERSIONS)
 
 clean:
-	rm -rf results reports logs models .cache .snakemake
+	rm -rf results reports logs models .cache .snakemake dry-run

@@ -1,0 +1,78 @@
+"""The dry run: what it plans on every platform, what it refuses, and that its shutdown check sees what is left.
+
+The run itself is `make dry-run`; these tests start no server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from adrbench import dry_run
+from adrbench.paths import ROOT
+
+PLATFORMS = sorted(path.stem for path in (ROOT / "config/platforms").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_one_job_of_each_step_is_planned(name, tmp_path):
+    folder = tmp_path / "dry run"
+    targets = dry_run.prepare(name, folder)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "pythonpath")}
+    command = dry_run.workflow(targets, "-n", "--quiet", "rules", folder=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    jobs = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+)\s+(\d+)$", done.stdout, re.MULTILINE)}
+    assert {rule: jobs.get(rule) for rule in ("device", "kernels", "model", "serve", "eval")} == dict.fromkeys(
+        ("device", "kernels", "model", "serve", "eval"), 1
+    )
+
+
+def test_the_folder_is_made_afresh(tmp_path):
+    folder = tmp_path / "dry-run"
+    dry_run.prepare("cpu", folder)
+    (folder / "results").mkdir()
+    dry_run.prepare("cpu", folder)
+    assert not (folder / "results").exists()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+    (tmp_path / "dry-run").mkdir()
+    (tmp_path / "dry-run/thesis.txt").write_text("mine")
+    with pytest.raises(SystemExit, match="was not made by a dry run"):
+        dry_run.prepare("cpu", tmp_path / "dry-run")
+    assert (tmp_path / "dry-run/thesis.txt").is_file()
+
+
+def test_an_unknown_platform_is_named_with_those_that_exist(tmp_path):
+    with pytest.raises(SystemExit, match="--platform dcu:.*dcu-bw"):
+        dry_run.prepare("dcu", tmp_path / "dry-run")
+
+
+@pytest.mark.parametrize("how", ["folder", "argument", "environment"])
+def test_a_process_that_is_left_is_seen(how, tmp_path):
+    folder = tmp_path / "dry-run"
+    folder.mkdir()
+    sleep = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"]
+    left = subprocess.Popen(
+        [*sleep, str(folder)] if how == "argument" else sleep,
+        cwd=folder if how == "folder" else Path("/"),
+        env={"CACHE": str(folder)} if how == "environment" else {},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert left.stdout and left.stdout.readline()
+        assert [line.partition(":")[0] for line in dry_run.left_behind(folder)] == [str(left.pid)]
+    finally:
+        left.kill()
+        left.communicate()
+    assert dry_run.left_behind(folder) == []
+
+
+def test_steps_that_left_nothing_have_failed(tmp_path):
+    found = dry_run.steps(["results/cpu/serve/auto/r1/short.json", "results/cpu/eval/auto.json"], tmp_path)
+    assert found == dict.fromkeys(("clean build", "serve", "bench", "accuracy"))
