@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from adrbench import dry_run
+from adrbench import dry_run, evidence
+from adrbench.evidence import Evidence
 from adrbench.paths import ROOT
 
 PLATFORMS = sorted(path.stem for path in (ROOT / "config/platforms").glob("*.yaml"))
@@ -49,7 +50,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
 
 
 def test_an_unknown_platform_is_named_with_those_that_exist(tmp_path):
-    with pytest.raises(SystemExit, match="--platform dcu:.*dcu-bw"):
+    with pytest.raises(SystemExit, match=r"--platform dcu:.*dcu-bw"):
         dry_run.prepare("dcu", tmp_path / "dry-run")
 
 
@@ -65,7 +66,8 @@ def test_a_process_that_is_left_is_seen(how, tmp_path):
         stdout=subprocess.PIPE,
     )
     try:
-        assert left.stdout and left.stdout.readline()
+        assert left.stdout
+        assert left.stdout.readline()
         assert [line.partition(":")[0] for line in dry_run.left_behind(folder)] == [str(left.pid)]
     finally:
         left.kill()
@@ -76,3 +78,26 @@ def test_a_process_that_is_left_is_seen(how, tmp_path):
 def test_steps_that_left_nothing_have_failed(tmp_path):
     found = dry_run.steps(["results/cpu/serve/auto/r1/short.json", "results/cpu/eval/auto.json"], tmp_path)
     assert found == dict.fromkeys(("clean build", "serve", "bench", "accuracy"))
+
+
+def test_steps_speak_from_whole_evidence_only(tmp_path):
+    targets = ["results/cpu/serve/auto/r1/short.json", "results/cpu/eval/auto.json"]
+    when = {"started_at": evidence.now(), "finished_at": evidence.now()}
+    contents = [
+        {"resolved": {"vllm_version": "1.2", "attention_backend": "A"}, "measured": {"completed": 4}},
+        {"resolved": {}, "measured": {"tasks": {"one": {}, "two": {}}}},
+    ]
+    for target, stage, content in zip(targets, ("serve", "eval"), contents, strict=True):
+        path = tmp_path / target
+        raw = evidence.raw_folder(path) / "raw.txt"
+        raw.parent.mkdir(parents=True)
+        raw.write_text("raw")
+        files = evidence.digest_raw(path, ["raw.txt"])
+        evidence.write(path, Evidence(stage=stage, platform="cpu", files=files, **content, **when))
+    (tmp_path / "results/cpu/model.json").write_text("{}")
+    found = dry_run.steps(targets, tmp_path)
+    assert found["serve"] == "vLLM 1.2, A"
+    assert (found["bench"], found["accuracy"]) == ("4 requests, all complete", "2 tasks, all answered")
+    assert found["clean build"]
+    raw.write_text("another")
+    assert dry_run.steps(targets, tmp_path) == found | {"accuracy": None}
