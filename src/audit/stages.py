@@ -19,6 +19,7 @@ from typing import Any
 from adrbench import evidence
 from adrbench.audit import kv_stages
 from adrbench.audit.finding import Finding, Outcome, compare
+from adrbench.decide import noise_floor
 from adrbench.eval import __main__ as accuracy
 from adrbench.eval import dataset
 from adrbench.eval.spec import TaskSpec
@@ -33,6 +34,8 @@ from adrbench.serve.answers import equal_answers
 from adrbench.serve.process import job_environment
 from adrbench.serve.resolved import read_resolved
 
+# The one file beside the evidence of jobs that a verdict rests on (rules/noise_floor.smk).
+NOISE_FLOOR = "noise_floor.json"
 # What the server is asked over HTTP and writes into no file.
 NOT_IN_FILES = {"vllm_version"}
 IN_METRICS = {"kv_cache_dtype", "block_size", "num_gpu_blocks", "prefix_caching"}
@@ -219,9 +222,43 @@ RECOMPUTE: dict[str, Callable[[Path, Evidence, Options], Outcome]] = {
 }
 
 
+def floor(path: Path, said: dict[str, Any]) -> Outcome:
+    """The noise floor, from the baseline's serving evidence; rounds that it left out enter as digests only."""
+    outcome = Outcome()
+    with told(outcome, path):
+        document = noise_floor.NoiseFloor.model_validate(said)
+        for name, digest in document.evidence.items():
+            if not Path(name).is_file():
+                outcome.findings.append(Finding(name, "", f"is missing; {path} rests on it"))
+            elif evidence.digest_file(Path(name)) != digest:
+                outcome.findings.append(Finding(name, "", f"changed since {path} was made from it"))
+        serve: dict[int, dict[str, str]] = {}
+        for name in document.evidence:
+            number = int(Path(name).parent.name.removeprefix("r"))
+            if number in document.blocks:
+                serve.setdefault(number, {})[Path(name).stem] = name
+        made = noise_floor.build(
+            noise_floor.FloorSpec(
+                platform=document.platform,
+                baseline=document.baseline,
+                confidence=document.confidence,
+                blocks=document.blocks,
+                serve=serve,
+            )
+        )
+        kept = {"blocks", "identity", "values", "noise"}
+        outcome.add(compare(str(path), said, made.model_dump(mode="json", include=kept)))
+    return outcome
+
+
 def measured(path: Path, options: Options) -> Outcome:
     """Everything that one evidence file says: raw files unchanged, values as computed again."""
     outcome = Outcome()
+    if path.name == NOISE_FLOOR:
+        try:
+            return floor(path, json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            return Outcome([Finding(str(path), "", f"cannot be read: {error}")])
     try:
         document = evidence.read(path)
         bad = evidence.verify_files(path)

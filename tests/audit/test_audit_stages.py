@@ -18,6 +18,7 @@ import pytest
 from adrbench import evidence
 from adrbench.audit.finding import compare, differences
 from adrbench.audit.stages import Options, measured
+from adrbench.decide.noise_floor import FloorSpec, build
 from adrbench.eval import dataset
 from adrbench.eval.__main__ import task_result
 from adrbench.eval.spec import TaskSpec
@@ -292,3 +293,39 @@ def test_the_command_names_a_damaged_seal(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "FINDING reports/cpu/adr0011.seal.json: not a seal of a report" in done.stdout
+
+
+@pytest.fixture
+def floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The noise floor of one round, as its job writes it."""
+    monkeypatch.chdir(tmp_path)
+    tier = serve_evidence(Path())
+    spec = FloorSpec(platform="cpu", baseline="auto", confidence=0.95, blocks={1: 1}, serve={1: {"short": str(tier)}})
+    path = Path("results/cpu/noise_floor.json")
+    write_json(path, build(spec).model_dump(mode="json"))
+    return path
+
+
+def test_a_noise_floor_is_computed_again_from_the_rounds(floor: Path) -> None:
+    outcome = measured(floor, Options())
+    assert outcome.findings == []
+    assert outcome.values > 0
+
+
+def test_a_changed_value_of_a_noise_floor_is_named(floor: Path) -> None:
+    data = json.loads(floor.read_text())
+    metric = next(iter(data["values"]["short"]))
+    data["values"]["short"][metric]["1"] *= 1.01
+    write_json(floor, data)
+    assert [finding.key for finding in measured(floor, Options()).findings] == [f"values.short.{metric}.1"]
+
+
+def test_a_round_that_changed_under_a_noise_floor_is_named(floor: Path) -> None:
+    tier = Path("results/cpu/serve/auto/r1/short.json")
+    tier.write_text(tier.read_text() + " ")
+    assert [finding.file for finding in measured(floor, Options()).findings] == [str(tier)]
+
+
+def test_a_damaged_noise_floor_is_named(floor: Path) -> None:
+    floor.write_text("{")
+    assert [finding.file for finding in measured(floor, Options()).findings] == [str(floor)]
