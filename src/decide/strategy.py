@@ -155,6 +155,9 @@ def choose(candidates: list[Candidate], placed: list[SchemeResult], baseline: st
     if not any(p.role != "baseline" and c.arm is not None for c, p in pairs):
         why = text("the platform has an arm for no scheme but the baseline", "除 baseline 外该平台没有任何方案的 arm")
         return Status(word="Blocked", option=None, text=why), []
+    # Required schemes that nobody could measure here are missing evidence, not schemes that failed.
+    absent = [c.option.title for c, p in pairs if p.role == "must" and c.arm is None and not p.excluded_by]
+    missing += [text(f"{name.en}: an arm of this platform", f"{name.zh}: 该平台的 arm") for name in absent]
     for group in GROUPS:
         mine = [(c, p) for c, p in pairs if p.role == group]
         passing = sorted((c for c, p in mine if p.eligible), key=lambda c: (c.ratio, _delta(c)))
@@ -166,6 +169,12 @@ def choose(candidates: list[Candidate], placed: list[SchemeResult], baseline: st
             named = ", ".join(c.option.title.en for c in smaller), ", ".join(c.option.title.zh for c in smaller)
             label = {"must": ("required", "必做"), "stretch": ("stretch", "stretch"), "other": ("other", "其他")}[group]
             why = text(f"undecided among the {label[0]} schemes: {named[0]}", f"{label[1]}方案中未决: {named[1]}")
+            return Status(word="Proposed", option=None, text=why), missing
+        if group == "must" and absent and len(absent) == len(mine):
+            named = ", ".join(n.en for n in absent), ", ".join(n.zh for n in absent)
+            why = text(
+                f"the platform has no arm of the required schemes {named[0]}", f"该平台没有必做方案的 arm: {named[1]}"
+            )
             return Status(word="Proposed", option=None, text=why), missing
     why = text(f"no scheme passes: {baseline} stays", f"没有方案通过: 保留 {baseline}")
     return Status(word="Accepted", option=baseline, text=why), missing

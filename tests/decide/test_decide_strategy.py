@@ -106,6 +106,13 @@ def test_nothing_passing_keeps_16_bit(spec: Any) -> None:
     assert (found.status.word, found.status.option) == ("Accepted", "auto")
 
 
+def test_required_schemes_that_the_platform_cannot_measure_leave_it_open(spec: Any) -> None:
+    found = judge(spec({"fp8-e4m3": 20.0}))
+    assert found.status.word == "Proposed"
+    assert "INT8 per-head" in found.status.text.en
+    assert any(item.en == "INT8 per-head: an arm of this platform" for item in found.missing)
+
+
 def test_no_arm_at_all_is_blocked(spec: Any) -> None:
     assert judge(spec({})).status.word == "Blocked"
 

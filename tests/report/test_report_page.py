@@ -152,12 +152,14 @@ def test_markup_in_evidence_and_configuration_stays_text(example: ModuleType, tm
 def test_a_platform_without_evidence_renders(example: ModuleType, tmp_path: Path) -> None:
     for name in ("h200", "dcu-bw"):
         platform = example.platform(name).model_dump(mode="json")
-        decisions = [{"adr": adr, "decision": example.decision(adr)} for adr in ("adr0010", "adr0011")]
+        adrs = ("adr0010", "adr0011", "adr0003")
+        decisions = [{"adr": adr, "decision": example.decision(adr)} for adr in adrs]
         spec = SiteSpec.model_validate({"platform": platform, "decisions": decisions})
         write_figures(load(spec), tmp_path / "figures")
         write_page(spec, tmp_path / "index.html")
         text = (tmp_path / "index.html").read_text(encoding="utf-8")
         assert text.count("unverified") > 10
+        assert not re.search(r">\s*None\s*<", text)
         assert "data-e=" not in text.partition('<script type="application/json"')[0]
 
 
