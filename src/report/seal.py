@@ -16,6 +16,7 @@ from typing import Any
 from adrbench.config.jobs import code_digest
 from adrbench.decide.verdict import Status, Verdict
 from adrbench.evidence import EvidenceError, digest_file, digest_text, now, write_json
+from adrbench.report.history import read_history
 from adrbench.report.lookup import read_decide
 from adrbench.report.stale import unmarked
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -58,11 +59,20 @@ def text_digest(path: Path) -> str:
 
 
 def derived_files(spec: SealSpec) -> list[Path]:
-    """Documents between evidence and text: verdict, history, lock and its files."""
+    """Documents between evidence and text: verdict, history and the entries it shows, lock and its files."""
     evidence = next(iter(spec.reports.values()))["evidence"]
+    entries: list[Path] = []
+    if evidence.get("history"):
+        shown = read_history(Path(evidence["history"]))
+        store = Path(shown["store"]) / spec.adr
+        entries = [store / f"{entry['number']:04d}.json" for entry in shown["entries"]]
     named = [Path(evidence[key]) for key in ("decide", "history", "lock") if evidence.get(key)]
     folder = Path(evidence["lock"]).parent if evidence.get("lock") else None
-    return named + (sorted(p for p in folder.iterdir() if p.suffix != ".json") if folder else [])
+    return (
+        named
+        + [path for path in entries if path.is_file()]
+        + (sorted(p for p in folder.iterdir() if p.suffix != ".json") if folder else [])
+    )
 
 
 def seal(spec: SealSpec, folder: Path) -> Seal:

@@ -180,3 +180,10 @@ def test_changed_code_is_told(record: Callable[[], list[str]]) -> None:
     data["code"]["decide"] = "0" * 16
     write_json(path, data)
     assert record() == [f"{path}: code.decide: the code changed since; build the report again"]
+
+
+def test_a_changed_entry_of_the_history_is_named(record: Callable[[], list[str]]) -> None:
+    """Also where the change leaves an entry that can be read and compared."""
+    path = Path("history/cpu/adr0003/0001.json")
+    path.write_text(path.read_text() + " ")
+    assert any(text.startswith(f"{path}: changed since") for text in record())

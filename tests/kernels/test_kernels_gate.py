@@ -13,7 +13,7 @@ import pytest
 from adrbench import evidence
 from adrbench.kernels.gate import __main__ as gate
 from adrbench.kernels.gate import inspect
-from adrbench.kernels.gate.variants import TARGETS, VARIANTS, limits
+from adrbench.kernels.gate.variants import TARGETS, VARIANTS, Variant, limits
 
 ROOT = Path(__file__).parents[2]
 SERVE = ROOT / ".envs/serve/bin/python"
@@ -32,7 +32,14 @@ GOOD = {
 def test_kernels_compile_for_every_target_within_their_limits(tmp_path):
     # Qwen3.5-27B's shape in INT8 on vLLM's 784-token page, INT4, and the stores, whose 16-bit path the
     # interpreter runs but no compiler would otherwise see here.
-    wanted = [1, 3, 8]
+    wanted = [
+        VARIANTS.index(variant)
+        for variant in (
+            Variant("int8_per_token_head", 6, 256, 784),
+            Variant("int4_per_token_head", 4, 128, 64),
+            Variant("bf16", 1, 128, 64, kernel="store scattered"),
+        )
+    ]
     spec = {"platform": "cpu", "variants": wanted}
     output = tmp_path / "cpu/gate.json"
     command = [str(SERVE), "-m", "adrbench.kernels.gate", "--spec", json.dumps(spec), "--output", str(output)]
