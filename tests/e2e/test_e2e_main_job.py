@@ -90,9 +90,10 @@ def wait_for(path: Path, text: str, process: subprocess.Popen, seconds: float = 
     pytest.fail(f"{text!r} did not appear in {path}")
 
 
+@pytest.mark.timeout(1800)
 def test_main_job(work):
     folder, command = work
-    done = run(command("reports/adr0011.md", "reports/index.html"))
+    done = run(command("reports/adr0011.md", "reports/index.html"), timeout=1700)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     for name in ("adr0010.md", "adr0010.zh.md", "adr0011.md", "adr0011.zh.md", "index.html"):
         assert (folder / "reports" / name).stat().st_size > 2000
