@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adrbench.job import JobError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from adrbench import specs
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class SchemeSpec(BaseModel):
@@ -38,9 +38,4 @@ def parse_spec(raw: dict[str, Any]) -> CalibrateSpec:
     Raises:
         JobError: ``spec``, naming the key and what is wrong with it.
     """
-    try:
-        return CalibrateSpec.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole specification)"
-        raise JobError("spec", f"calibrate specification: {where}: {first['msg']}") from None
+    return specs.parse(CalibrateSpec, raw, "calibrate")

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adrbench import evidence
+from adrbench import evidence, specs
 from adrbench.config.decision import Decision, Facts, Objective
 from adrbench.config.models import Device, Text, Tier
 from adrbench.decide.records import TierRun, load_serve
 from adrbench.decide.spec import ArmInfo, DecideSpec, EvidencePaths, TierInfo
 from adrbench.evidence import Evidence, EvidenceError
 from adrbench.job import JobError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 
 class FactsSpec(BaseModel):
@@ -59,12 +59,7 @@ def parse_facts(raw: dict[str, Any]) -> FactsSpec:
     Raises:
         JobError: ``spec``, naming the key and what is wrong with it.
     """
-    try:
-        return FactsSpec.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole specification)"
-        raise JobError("spec", f"facts specification: {where}: {first['msg']}") from None
+    return specs.parse(FactsSpec, raw, "facts")
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adrbench import evidence
+from adrbench import evidence, specs
 from adrbench.config.decision import Decision, Gate, Objective, Strategy
 from adrbench.config.models import Text
 from adrbench.decide.records import load_eval
 from adrbench.decide.spec import ArmInfo, DecideSpec, EvidencePaths, Violation
 from adrbench.evidence import Evidence, EvidenceError
 from adrbench.job import JobError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 
 class StrategySpec(BaseModel):
@@ -69,12 +69,7 @@ def parse_strategy(raw: dict[str, Any]) -> StrategySpec:
     Raises:
         JobError: ``spec``, naming the key and what is wrong with it.
     """
-    try:
-        return StrategySpec.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole specification)"
-        raise JobError("spec", f"strategy specification: {where}: {first['msg']}") from None
+    return specs.parse(StrategySpec, raw, "strategy")
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adrbench.job import JobError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from adrbench import specs
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class ArmSpec(BaseModel):
@@ -51,9 +51,4 @@ def parse_spec(raw: dict[str, Any]) -> MemorySpec:
     Raises:
         JobError: ``spec``, naming the key and what is wrong with it.
     """
-    try:
-        return MemorySpec.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole specification)"
-        raise JobError("spec", f"memory specification: {where}: {first['msg']}") from None
+    return specs.parse(MemorySpec, raw, "memory")

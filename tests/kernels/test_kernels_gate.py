@@ -43,9 +43,12 @@ def test_kernels_compile_for_every_target_within_their_limits(tmp_path):
     spec = {"platform": "cpu", "variants": wanted}
     output = tmp_path / "cpu/gate.json"
     command = [str(SERVE), "-m", "adrbench.kernels.gate", "--spec", json.dumps(spec), "--output", str(output)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert list(temporary.glob("adrbench*")) == []
     rows = evidence.read(output).measured["rows"]
     assert {(row["target"], row["variant"]) for row in rows} == {
         (target, VARIANTS[index].name) for target in TARGETS for index in wanted

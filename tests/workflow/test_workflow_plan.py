@@ -71,7 +71,7 @@ def finished(snakemake, tmp_path_factory):
 
 
 def test_an_import_rebuilds_the_page_and_nothing_that_decides(finished, tmp_path_factory):
-    folder = next(path for path in tmp_path_factory.getbasetemp().glob("finished*/work/results/cpu"))
+    folder = next(path for path in tmp_path_factory.getbasetemp().glob("finished*/*/results/cpu"))
     imported = folder / "imported/theirs.json"
     imported.parent.mkdir()
     imported.write_text("{}")

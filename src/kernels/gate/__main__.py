@@ -8,9 +8,11 @@ occupancy, load widths, matrix instructions, instructions per element, and what 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,7 +53,15 @@ def compile_target(target: str, indices: list[int]) -> list[dict[str, Any]]:
     todo = [index for index in indices if (VARIANTS[index].scheme, target) not in NO_MATRIX_UNIT]
     while todo:
         command = [sys.executable, "-m", "adrbench.kernels.gate.compile", target, *map(str, todo)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TARGET_TIMEOUT_S)
+        # This process owns the compiler's cache: one that dies could not remove its own.
+        with tempfile.TemporaryDirectory(prefix="adrbench_gate_") as cache:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=TARGET_TIMEOUT_S,
+                env={**os.environ, "TRITON_CACHE_DIR": cache},
+            )
         messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         results = [message for message in messages if "index" in message]
         rows += results

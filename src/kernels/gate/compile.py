@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="adrbench_gate_"))
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
