@@ -20,9 +20,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import served_client
-import served_shapes
 from adrbench.evidence import now, write_json
 from adrbench.job import JobError, say
+from adrbench.model import shapes
 from adrbench.serve.resolved import metric_sum
 from adrbench.serve.server import Server, serving
 
@@ -85,7 +85,7 @@ def run_arm(arm: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     where = args.work / arm.replace(":", "_")
     try:
-        vocabulary = served_shapes.vocabulary(json.loads((folder / "config.json").read_text()))
+        vocabulary = shapes.vocabulary(json.loads((folder / "config.json").read_text()))
         with serving(specification(arm, args, folder), where) as server:
             row["resolved"] = server.resolved
             row["start_s"] = server.start_s
@@ -114,7 +114,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("results/served_decode"), help="logs and the model's folder")
-    parser.add_argument("--shape", choices=served_shapes.SHAPES, default="qwen3-8b")
+    parser.add_argument("--shape", choices=list(shapes.SHAPES), default="qwen3-8b")
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has; recorded")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), help="BACKEND:SCHEME; `auto` is the model's dtype")
     parser.add_argument("--requests", type=int, default=32)
@@ -136,7 +136,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> None:
     args = parse(arguments)
     began = time.monotonic()
-    folder = served_shapes.write(args.shape, args.work / args.shape, args.layers)
+    folder = shapes.write(args.shape, args.work / args.shape, args.layers)
     rows: list[dict[str, Any]] = []
     if args.output.is_file():
         rows = [row for row in json.loads(args.output.read_text())["rows"] if "failed" not in row]

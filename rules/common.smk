@@ -196,7 +196,7 @@ def pools():
         for arm in RUN.serving_arms()
         if arm.name in asked and arm.scheme and arm.kv_simulation is None
     ]
-    if PLATFORM.agreement is not None:
+    if reads_answers(PLATFORM.agreement):
         return {arm: replays()[arm]["1"] for arm in stored}
     return {arm: f"{RESULTS}/serve/{arm}/r1/{TIERS[0]}.json" for arm in stored}
 
@@ -243,6 +243,32 @@ def baseline_evidence():
     return serve_paths({BASELINE: range(1, max(rounds) + 1)})[BASELINE]
 
 
+def reads_answers(section):
+    """Whether a section whose jobs read a model's answers is declared, of a platform that has real weights."""
+    return section is not None and not PLATFORM.random_weights
+
+
+def eval_paths(arms):
+    """Evidence of accuracy by arm; none where the weights are random, whose answers mean nothing."""
+    if PLATFORM.random_weights:
+        return {}
+    return {arm: f"{RESULTS}/eval/{arm}.json" for arm in arms}
+
+
+def real_weights(wildcards):
+    """No input: refuses to measure the answers of a model whose weights are random.
+
+    Raises:
+        WorkflowError: they are.
+    """
+    if PLATFORM.random_weights:
+        raise WorkflowError(
+            f"platform {P} serves random weights (model.source shape, or --load-format dummy): no accuracy, agreement "
+            "or calibration can be measured there; ask for it on a platform with a real model"
+        )
+    return []
+
+
 def all_evidence(adr=None):
     """Paths of all evidence by stage, as decisions and reports read them."""
     names = [mechanism.name for mechanism in PLATFORM.integrate] + [
@@ -253,14 +279,14 @@ def all_evidence(adr=None):
         "model": MODEL_EVIDENCE,
         "kernels": KERNELS,
         "serve": serve_evidence(adr),
-        "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in ARMS},
+        "eval": eval_paths(ARMS),
         "integrate": {name: f"{RESULTS}/integrate/{name}.json" for name in names},
         "profile": {name: f"{RESULTS}/profile/{name}.json" for name in profile_names()},
         "ceiling": CEILING,
         "claims": CLAIMS if RUN.main.claims.enabled else None,
-        "agreement": AGREEMENT if PLATFORM.agreement is not None else None,
+        "agreement": AGREEMENT if reads_answers(PLATFORM.agreement) else None,
         "memory": MEMORY,
-        "calibrate": CALIBRATION if PLATFORM.calibrate is not None else None,
+        "calibrate": CALIBRATION if reads_answers(PLATFORM.calibrate) else None,
     }
 
 

@@ -5,6 +5,7 @@ rule eval:
         KERNELS,
         MODEL_EVIDENCE,
         scales,
+        real_weights,
         ENVIRONMENT["serve"],
         ENVIRONMENT["eval"],
     output:

@@ -58,7 +58,7 @@ def look_evidence(wildcards):
     )
     return fixed | {
         "serve": serve_paths({arm: range(1, n + 1) for arm, n in numbers.items()}),
-        "eval": {arm: f"{RESULTS}/eval/{arm}.json" for arm in numbers if gated},
+        "eval": eval_paths(numbers) if gated else {},
     }
 
 

@@ -1,6 +1,6 @@
-# The model: the embedded one is converted into a Hugging Face folder, a named folder is checked.
+# The model: the embedded one is converted into a Hugging Face folder, a shape is written, a named folder is checked.
 _CONVERTED = (
-    {"folder": directory(f"models/{P}")} if PLATFORM.model.source == "embedded" else {}
+    {} if PLATFORM.model.source == "folder" else {"folder": directory(f"models/{P}")}
 )
 
 

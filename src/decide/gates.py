@@ -242,7 +242,7 @@ def _completion(context: Context, arm: str, tier: str) -> Estimate:
 
 def _accuracy(accuracy: Accuracy | Missing, confidence: float) -> Estimate:
     if isinstance(accuracy, Missing):
-        return Estimate(None, None, None, text("not measured", "未测量"), accuracy.reason)
+        return Estimate(None, None, None, accuracy.basis, accuracy.reason)
     mean, more = accuracy.mean, accuracy.more_pairs
     basis = text(
         f"bootstrap of {mean.pairs} sample pairs, tasks weighted equally, guarded by the score range, {confidence:.0%}",

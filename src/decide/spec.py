@@ -87,6 +87,8 @@ class DecideSpec(BaseModel):
     ``looks``: where a run is decided repeatedly as rounds are added, the numbers of rounds at which it is
     looked at, the last being the whole plan; each look then spends its share of the error (``sequential``).
 
+    ``random_weights``: the model's weights are made up, so that no accuracy can be measured on this platform.
+
     ``order_seed`` shuffled the order of server starts inside each round.
     """
 
@@ -104,6 +106,7 @@ class DecideSpec(BaseModel):
     gain_rule: Literal["lower_bound", "estimate"] = "lower_bound"
     looks: list[int] = []
     order_seed: int = 20260609
+    random_weights: bool = False
 
     @model_validator(mode="after")
     def _one_baseline(self) -> DecideSpec:

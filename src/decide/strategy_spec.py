@@ -29,6 +29,7 @@ class StrategySpec(BaseModel):
     arms: list[ArmInfo]
     violations: dict[str, list[Violation]] = {}
     evidence: EvidencePaths
+    random_weights: bool = False
 
     def as_comparison(self) -> DecideSpec:
         """The accuracy gate as a comparison has it, with nothing served."""
@@ -60,6 +61,7 @@ class StrategySpec(BaseModel):
             arms=self.arms,
             tiers=[],
             evidence=self.evidence,
+            random_weights=self.random_weights,
         )
 
 

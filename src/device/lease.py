@@ -18,11 +18,16 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from adrbench.device.tools import run_tool
+
 # The one folder that every user of a host can share; it holds empty files only, opened without following links.
 LEASES = Path("/tmp/adrbench-leases")  # noqa: S108
 POLL_S = 0.5
 SAY_EVERY_S = 60.0
 VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "hygon": "HIP_VISIBLE_DEVICES"}
+# CUDA's own order is the fastest card first; in this one a number means the same card to it and to nvidia-smi.
+ORDER = {"nvidia": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}}
+SMI_LIMIT_S = 30.0
 GRANTED = re.compile(r"GRES=[^\s]*?\w+(?::\w+)?:\d+\(IDX:([0-9,-]+)\)")
 
 # Descriptors of this process's leases: a guardian inherits them.
@@ -62,9 +67,23 @@ def granted(text: str) -> list[str] | None:
     return numbers(match[1]) if match else None
 
 
+def smi_numbers(text: str) -> list[str]:
+    """Numbers that ``nvidia-smi --query-gpu=index --format=csv,noheader`` lists."""
+    return [line.strip() for line in text.splitlines() if line.strip().isdigit()]
+
+
 def on_host(vendor: str, root: Path = Path("/")) -> list[str]:
-    """Numbers of the host's devices: NVIDIA's device files, or the GPU nodes of AMD's and Hygon's driver."""
+    """Numbers of the host's devices, or of those that a container was given.
+
+    NVIDIA's as nvidia-smi counts them, which is CUDA's count too: a container that was given ``/dev/nvidia5`` alone
+    calls it 0. Its device files only where the tool does not answer (and in a copy of a host's files, which has no
+    driver). AMD's and Hygon's are the GPU nodes of the driver.
+    """
     if vendor == "nvidia":
+        if root == Path("/"):
+            _, output = run_tool("nvidia-smi", ("--query-gpu=index", "--format=csv,noheader"), SMI_LIMIT_S, root)
+            if output.status == "ok" and (listed := smi_numbers(output.text)):
+                return listed
         found = [path.name.removeprefix("nvidia") for path in (root / "dev").glob("nvidia[0-9]*")]
         return sorted(found, key=int)
     gpus = 0
@@ -166,4 +185,5 @@ def lease(
         time.sleep(POLL_S)
     held.extend(taken.values())
     environment[variable] = ",".join(taken)
+    environment.update(ORDER.get(vendor, {}))
     return Lease(variable, tuple(taken), tuple(taken.values()))

@@ -14,6 +14,7 @@ from typing import Any
 
 from adrbench.device import processor, smi
 from adrbench.device.smi import MIB
+from adrbench.device.telemetry import visible
 from adrbench.device.tools import run_tool
 
 ROOT = Path("/")
@@ -107,8 +108,11 @@ def from_smi(text: str) -> list[dict[str, Any]]:
 def on_device(kind: str, root: Path) -> tuple[list[dict[str, Any]], list[str]]:
     tools = {"nvidia": ("nvidia-smi",), "amd": ("rocm-smi",), "hygon": ("hy-smi", "rocm-smi")}[kind]
     absent: list[str] = []
+    # A server on another card of the host is no neighbour: another job of the same run may have it.
+    chosen = visible("nvidia") if kind == "nvidia" else None
+    only = (f"--id={','.join(chosen)}",) if chosen else ()
     for tool in tools:
-        arguments = NVIDIA_ARGUMENTS if kind == "nvidia" else ("--showpids",)
+        arguments = (*NVIDIA_ARGUMENTS, *only) if kind == "nvidia" else ("--showpids",)
         _, output = run_tool(tool, arguments, TOOL_LIMIT_S, root)
         if output.status == "ok":
             return (from_nvidia if kind == "nvidia" else from_smi)(output.text), absent

@@ -19,6 +19,7 @@ from adrbench.evidence import Evidence, now
 from adrbench.job import JobError, run, say
 from adrbench.serve.answers import equal_answers, greedy_answers
 from adrbench.serve.server import serving
+from adrbench.serve.spec import weight_notes
 
 
 def exercise(spec: dict[str, Any], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -82,6 +83,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         resolved=resolved,
         measured=measured,
         files=evidence.digest_raw(output, logs),
+        notes=weight_notes(spec.get("server", {}).get("args", [])),
         started_at=began,
         finished_at=now(),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from adrbench.config import policy
 from adrbench.lock.spec import MechanismName
-from adrbench.serve.spec import ServerSpec
+from adrbench.serve.spec import ServerSpec, random_weights
 
 # Variables that change the order of `_get_backend_priorities` (vllm/platforms/rocm.py:309-352), and what they prefer.
 AITER = "VLLM_ROCM_USE_AITER"
@@ -60,6 +60,10 @@ def mechanism_of(server: ServerSpec) -> Mechanism:
     Raises:
         LockRefused: none or several are active, or the plugin does more than choose a backend.
     """
+    if random_weights(server.args):
+        raise LockRefused(
+            "it was measured with random weights (--load-format dummy); decide on a real model and lock that"
+        )
     if "VLLM_ATTENTION_BACKEND" in server.env:
         raise LockRefused("VLLM_ATTENTION_BACKEND does not exist in vLLM (C15); remove it from the arm's `env`")
     extra = sorted(set(server.plugin) - PLUGIN_KEYS)

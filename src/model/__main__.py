@@ -1,9 +1,9 @@
-"""Provide the model: convert the embedded one, or check a folder that the platform names.
+"""Provide the model: convert the embedded one, write a shape, or check a folder that the platform names.
 
     python -m adrbench.model --spec JSON --output results/<platform>/model.json
 
-Specification: ``platform``, ``source`` (``embedded`` | ``folder``), ``folder``, ``wheel`` (embedded: the
-package file), ``serve_python``.
+Specification: ``platform``, ``source`` (``embedded`` | ``folder`` | ``shape``), ``folder``, ``wheel`` (embedded: the
+package file), ``shape`` (its name), ``serve_python``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from adrbench import evidence
 from adrbench.evidence import Evidence, digest_file, now
 from adrbench.job import JobError, run, say
+from adrbench.model import shapes
 from adrbench.model.folder import check_folder
 from adrbench.paths import interpreter
 from adrbench.serve.process import job_environment
@@ -59,6 +60,22 @@ def convert_wheel(wheel: Path, folder: Path) -> None:
         Path(temporary, "model").rename(folder)
 
 
+def write_shape(name: str, folder: Path) -> None:
+    """Write a shape's folder, which appears complete or not at all.
+
+    Raises:
+        JobError: ``bad-spec``: unknown shape.
+    """
+    if name not in shapes.SHAPES:
+        raise JobError("bad-spec", f"spec: shape is {name!r}; there are {', '.join(shapes.SHAPES)}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        written = shapes.write(name, Path(temporary, "model"))
+        shutil.rmtree(folder, ignore_errors=True)
+        written.rename(folder)
+    say(f"wrote the shape {name}: {shapes.RANDOM_WEIGHTS}")
+
+
 def greedy_answer(python: str, folder: Path) -> str:
     """The model's greedy continuation by transformers in the serving interpreter.
 
@@ -77,6 +94,8 @@ def work(spec: dict[str, Any], output: Path) -> None:
     began, folder = now(), Path(spec["folder"])
     if spec["source"] == "embedded":
         convert_wheel(Path(spec["wheel"]), folder)
+    elif spec["source"] == "shape":
+        write_shape(spec["shape"], folder)
     facts = check_folder(folder)
     if facts["dummy"] and not spec["dummy_allowed"]:
         raise JobError(
@@ -99,6 +118,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
             asked=spec,
             resolved={"folder": str(folder)},
             measured=facts | {"greedy_prompt": PROMPT, "greedy_answer": answer},
+            notes=[shapes.RANDOM_WEIGHTS] if facts["dummy"] else [],
             started_at=began,
             finished_at=now(),
         ),

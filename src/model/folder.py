@@ -10,6 +10,8 @@ from typing import Any
 
 from adrbench.evidence import digest_file, digest_text
 from adrbench.job import JobError
+from adrbench.profile.model_bytes import parameters, weight_bytes
+from adrbench.profile.model_shape import ModelConfigError, parse_config
 
 # Larger folders are identified by their headers and sizes: hashing 54 GB costs minutes a run.
 FULL_DIGEST_LIMIT_BYTES = 4 << 30
@@ -55,13 +57,22 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def _size_of_shape(config: dict[str, Any], path: Path) -> dict[str, int]:
+    """Parameters and bytes of the text model that a configuration describes; 0 of an architecture without a parser."""
+    try:
+        shape = parse_config(config, path)
+    except ModelConfigError:
+        return {"parameters": 0, "weight_bytes": 0}
+    return {"parameters": sum(parameters(shape).values()), "weight_bytes": weight_bytes(shape)}
+
+
 def check_folder(folder: Path) -> dict[str, Any]:
     """Check a model folder and identify it.
 
     Returns:
         ``architecture``, ``parameters``, ``weight_bytes``, ``head_dim``, ``digest`` (SHA-256) and ``digest_of``
         (``files`` or, for large folders, ``headers``), ``chat_template``, ``dummy`` (no weights at all,
-        for ``--load-format dummy``).
+        for ``--load-format dummy``; parameters and bytes are then computed from the configuration).
 
     Raises:
         JobError: ``no-model`` or ``bad-model``, naming the file and what to do.
@@ -104,4 +115,4 @@ def check_folder(folder: Path) -> dict[str, Any]:
         "chat_template": template.is_file() and "chat_template" in template.read_text(encoding="utf-8"),
         "quantised": "quantization_config" in config,
         "dummy": not files,
-    }
+    } | ({} if files else _size_of_shape(config, config_path))

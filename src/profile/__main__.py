@@ -18,7 +18,7 @@ from adrbench.job import JobError, run, say
 from adrbench.profile.bound import levers
 from adrbench.profile.checks import model_checks, pool_section
 from adrbench.profile.cpu_time import Sampler, sampler
-from adrbench.profile.model_bytes import check_weights, kv_format
+from adrbench.profile.model_bytes import check_weights, computed_weights, kv_format
 from adrbench.profile.model_shape import ModelConfigError, load_shape
 from adrbench.profile.phases import Split, between_steps_s, phase_table, read_phases
 from adrbench.profile.prediction import shape_as_dict
@@ -40,6 +40,7 @@ from adrbench.profile.verdict import g06
 from adrbench.profile.window import Window, Workload, decode_steps, run_window
 from adrbench.serve.resolved import metric_sum
 from adrbench.serve.server import Server, serving
+from adrbench.serve.spec import random_weights, weight_notes
 
 # Writing and summarising a trace takes the worker several times as long as the window took.
 STOP_TIMEOUT_S = 900.0
@@ -66,7 +67,8 @@ def load_inputs(spec: dict[str, Any]) -> Inputs:
     try:
         shape = load_shape(Path(spec["model"]))
         kv_format(spec.get("kv_dtype") or "auto", shape.weight_bytes_per_value)
-        weights = check_weights(shape, Path(spec["model"]))
+        made_up = random_weights(spec["server"].get("args", []))
+        weights = computed_weights(shape) if made_up else check_weights(shape, Path(spec["model"]))
     except ModelConfigError as error:
         raise JobError("model-config", str(error)) from None
     try:
@@ -183,6 +185,12 @@ def pool_memory_bytes(spec: dict[str, Any], log: Path) -> float | None:
     return float(gib) * 2**30 if gib else None
 
 
+def loaded_bytes(inputs: Inputs, taken: Run) -> dict[str, float]:
+    """Memory that vLLM says its weights take on one rank, where there are no files to hold the bytes model against."""
+    gib = taken.resolved.get("weights_gib")
+    return {} if inputs.weights["on_disk_bytes"] or not gib else {"loaded_bytes": gib * 2**30 * len(taken.traces)}
+
+
 def read_traces(files: tuple[Path, ...]) -> tuple[Split, TraceReader]:
     """Phases of the first rank's trace.
 
@@ -217,7 +225,7 @@ def evaluate(spec: dict[str, Any], inputs: Inputs, taken: Run, log: Path) -> tup
         "levers": levers(decode, bounds["decode"]["shares"], taken.resolved.get("block_size")),
         "overhead": overhead_section(taken),
         "counters": counter_section(split.steps, taken.counted),
-        "weights": inputs.weights,
+        "weights": inputs.weights | loaded_bytes(inputs, taken),
         "pool": pool_section(
             inputs.shape,
             kv_format(kv_dtype, inputs.shape.weight_bytes_per_value),
@@ -237,7 +245,8 @@ def evaluate(spec: dict[str, Any], inputs: Inputs, taken: Run, log: Path) -> tup
         },
     }
     measured["checks"] = model_checks(measured, taken.resolved.get("block_size"))
-    return measured, collect_notes(measured, inputs.ceiling, taken.busy_before)
+    made_up = weight_notes(spec["server"].get("args", []))
+    return measured, [*made_up, *collect_notes(measured, inputs.ceiling, taken.busy_before)]
 
 
 def work(spec: dict[str, Any], output: Path) -> None:

@@ -65,8 +65,11 @@ def _row(
 def model_checks(measured: dict[str, Any], resolved_block_size: int | None) -> list[dict[str, Any]]:
     """Every check of one profile, from the sections of its evidence."""
     weights, pool = measured["weights"], measured["pool"]
+    held, against = weights["on_disk_bytes"], "files on disk"
+    if "loaded_bytes" in weights:
+        held, against = weights["loaded_bytes"], "memory that vLLM loaded them into"
     rows = [
-        _row("weights", "bytes", weights["computed_bytes"], weights["on_disk_bytes"], MODEL_TOLERANCE, "files on disk"),
+        _row("weights", "bytes", weights["computed_bytes"], held, MODEL_TOLERANCE, against),
         _row("pool", "bytes", pool["computed_bytes"], pool["given_bytes"], MODEL_TOLERANCE, "memory given to the pool"),
     ]
     if pool["computed_block_size"] is not None:

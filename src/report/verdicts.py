@@ -117,6 +117,8 @@ def _gates_in_words(option: OptionRow) -> Shown:
 
 
 def _delta_in_words(context: Context, arm: str) -> Shown:
+    if context.spec.platform.random_weights:
+        return Phrase("summary.delta_random")
     found = delta(context.store, arm)
     return phrase("summary.delta", delta=found) if found else Phrase("summary.no_delta")
 

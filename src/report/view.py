@@ -83,6 +83,7 @@ class ModelFacts:
     parameters: Cell
     weight_bytes: Cell
     dummy: bool
+    accuracy_of: str | None
     embedded: bool
     vllm: Cell
     served_versions: list[Cell]

@@ -24,6 +24,7 @@ from adrbench.serve import bench
 from adrbench.serve.answers import greedy_answers
 from adrbench.serve.prompts import write_prompts
 from adrbench.serve.server import Server, serving
+from adrbench.serve.spec import weight_notes
 
 # Raw files of a tier, and of its server, which all tiers of a round share.
 RAW = ("bench.json", "prompts.jsonl", "before.prom", "after.prom")
@@ -127,6 +128,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
             resolved=resolved,
             measured=measured | {"start_s": start_s, "telemetry": telemetry, "answers": answers, "neighbours": noise},
             files=evidence.digest_raw(paths[name], [*RAW, *server_files]),
+            notes=weight_notes(spec["server"]["args"]),
             started_at=began,
             finished_at=now(),
         )

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, Literal
 
+from adrbench.model.shapes import RANDOM_WEIGHTS
 from adrbench.paths import interpreter
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+def random_weights(args: Sequence[str]) -> bool:
+    """Whether an argv of ``vllm serve`` makes vLLM fill the model with random weights."""
+    words = " ".join(args).replace("=", " ").split()
+    return any(pair == ("--load-format", "dummy") for pair in itertools.pairwise(words))
+
+
+def weight_notes(args: Sequence[str]) -> list[str]:
+    """What the evidence of a server says of its weights."""
+    return [RANDOM_WEIGHTS] if random_weights(args) else []
 
 
 class Expect(BaseModel):

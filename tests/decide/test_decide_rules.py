@@ -489,3 +489,22 @@ def test_p_values_of_gates_agree_with_their_intervals(world):
             assert result.p_met <= 0.025
         elif result.verdict == "undecided" and result.value is not None:
             assert result.p_met > 0.025
+
+
+def test_random_weights_leave_accuracy_open_whatever_speed_says(world):
+    """The best option that there is, with no accuracy to be had: not accepted, and the gate says why."""
+    fill(world, rounds=12, pairs=240)
+    assert verdict(world).status.word == "Accepted"
+    found = verdict(world, random_weights=True)
+    assert found.status.word == "Proposed"
+    assert "real weights" in found.status.text.en
+    open_gate = gate(found, "FP8 e4m3 per-tensor", "G01-Δ")
+    assert (open_gate.verdict, open_gate.basis.en) == ("undecided", "not measured: random weights")
+    assert open_gate.pairs_needed is None
+    assert found.accuracy == {}
+
+
+def test_random_weights_let_a_slow_option_fail(world):
+    fill(world, rounds=12, ttft_ms=1200.0)
+    found = verdict(world, random_weights=True)
+    assert (found.status.word, found.status.option) == ("Accepted", "bf16")

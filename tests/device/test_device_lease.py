@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from adrbench.device import lease as leases
 from adrbench.device.lease import LeaseError, granted, lease, numbers, on_host
 from adrbench.paths import ROOT
+
+# A number must mean the same card to CUDA and to nvidia-smi.
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 HOLD = """
 import os, sys, time
@@ -42,6 +46,48 @@ def test_devices_of_a_host(host):
     assert on_host("nvidia", host) == ["0", "1", "2", "10"]
 
 
+@pytest.mark.parametrize(
+    ("tool", "expected"),
+    [
+        ("echo 0", ["0"]),
+        ("printf '0\\n1\\n'", ["0", "1"]),
+        ("echo 'No devices were found'; exit 6", None),
+        ("echo 'Failed to initialize NVML'", None),
+    ],
+)
+def test_devices_are_counted_as_the_driver_counts_them(tool, expected, tmp_path, monkeypatch):
+    """A container that was given /dev/nvidia5 alone has device 0; without an answer device files are what is left."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{tool}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    by_files = sorted((p.name.removeprefix("nvidia") for p in Path("/dev").glob("nvidia[0-9]*")), key=int)
+    assert on_host("nvidia") == (by_files if expected is None else expected)
+
+
+def test_a_run_that_sees_one_card_leases_that_one(host):
+    """CUDA_VISIBLE_DEVICES=1 of the workflow: its jobs get card 1 and ask their tools for it, none gets card 0."""
+    code = """
+import os, sys
+from pathlib import Path
+from adrbench.device.lease import lease
+from adrbench.device.telemetry import visible
+from adrbench.serve.process import job_environment
+lease("nvidia", 1, folder=Path(sys.argv[1]), root=Path(sys.argv[2]))
+child = job_environment()
+print(child["CUDA_VISIBLE_DEVICES"], child["CUDA_DEVICE_ORDER"], visible("nvidia"))
+"""
+    env = os.environ | {"PYTHONPATH": str(ROOT / "pythonpath"), "CUDA_VISIBLE_DEVICES": "1"}
+    env.pop("SLURM_JOB_ID", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(host / "leases"), str(host)], env=env, capture_output=True, text=True
+    )
+    assert done.stdout.split("\n")[0] == "1 PCI_BUS_ID ('1',)", done.stderr
+    other = lease("nvidia", 1, {"CUDA_VISIBLE_DEVICES": "0"}, host / "leases", host)
+    assert other.devices == ("0",)
+    other.release()
+
+
 def test_gpu_nodes_of_amd_and_hygon(tmp_path):
     for node, gpu in enumerate(["0", "51234", "777"]):
         folder = tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}"
@@ -60,8 +106,8 @@ def test_leases_are_exclusive_and_end_with_release(host):
     first = lease("nvidia", 3, first_env, host / "leases", host)
     second = lease("nvidia", 1, second_env, host / "leases", host)
     try:
-        assert first_env == {"CUDA_VISIBLE_DEVICES": "0,1,2"}
-        assert second_env == {"CUDA_VISIBLE_DEVICES": "10"}
+        assert first_env == {"CUDA_VISIBLE_DEVICES": "0,1,2", **ORDER}
+        assert second_env == {"CUDA_VISIBLE_DEVICES": "10", **ORDER}
         assert set(leases.held) >= {*first.descriptors, *second.descriptors}
     finally:
         first.release()

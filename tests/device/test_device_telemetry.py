@@ -238,3 +238,13 @@ def test_no_processes_and_no_tool_are_different_answers(fake_host: Build) -> Non
     assert who.neighbours("hygon", root=fake.root) | {"load_average_1min": 0} == {
         "processes": [], "load_average_1min": 0, "absent": [],
     }  # fmt: skip
+
+
+def test_neighbours_are_asked_of_the_leased_card_only(fake_host: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another job of the same run serves on the other card: no neighbour of this measurement."""
+    host = fake_host("h200")
+    host.program("nvidia-smi", 'case "$*" in *--id=1*) echo "11, python, 100";; *) echo "22, python, 100";; esac')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [one["pid"] for one in who.neighbours("nvidia", host.root)["processes"]] == [11]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert [one["pid"] for one in who.neighbours("nvidia", host.root)["processes"]] == [22]

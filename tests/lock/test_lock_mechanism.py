@@ -47,6 +47,7 @@ def test_one_mechanism_is_recognised(spec: ServerSpec, name: str, backend: str |
         (server(["--attention-backend", "A", "-ac", '{"backend": "B"}']), ["C14", "A and B"]),
         (server(env={"VLLM_ATTENTION_BACKEND": "A"}), ["C15"]),
         (server(simulate="int4"), ["simulate", "cannot be locked"]),
+        (server(["--load-format", "dummy"]), ["random weights", "real model"]),
     ],
 )
 def test_two_mechanisms_are_refused(spec: ServerSpec, words: list[str]) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adrbench.model import shapes
 from adrbench.paths import ROOT
 from adrbench.profile.checks import flags, model_checks, pool_section
-from adrbench.profile.model_bytes import kv_format
+from adrbench.profile.model_bytes import computed_weights, kv_format
 from adrbench.profile.model_shape import Shape, load_shape, parse_config
 
 TINY = {
@@ -58,6 +59,14 @@ def sections(**changes: Any) -> dict[str, Any]:
 
 def verdicts(**changes: Any) -> dict[str, str]:
     return {row["check"]: row["verdict"] for row in model_checks(sections(**changes), 784)}
+
+
+@pytest.mark.parametrize(("gib", "verdict"), [(15.27, "within"), (7.6, "flagged"), (None, "unknown")])
+def test_random_weights_are_held_against_what_vllm_loaded(gib: float | None, verdict: str, tmp_path: Path) -> None:
+    """15.27 GiB is what vLLM 0.20.2 said of this shape on an H200."""
+    weights = computed_weights(load_shape(shapes.write("qwen3-8b", tmp_path)))
+    loaded = {} if gib is None else {"loaded_bytes": gib * 2**30}
+    assert verdicts(weights=weights | loaded)["weights"] == verdict
 
 
 def test_everything_within_its_limit_passes() -> None:

@@ -212,3 +212,13 @@ def test_a_long_specification_fits_a_command_line_and_a_cut_one_is_refused(site_
     for cut in (word[:-9], word[:40], "z:!"):
         with pytest.raises(ValueError, match="packed specification"):
             unpack(cut)
+
+
+def test_random_weights_are_said_at_the_top(example: ModuleType, tmp_path: Path, text: str) -> None:
+    spec = example.site(tmp_path)
+    spec["platform"]["model"] |= {"source": "shape", "shape": "qwen3-8b"}
+    spec["platform"] |= {"eval": {}, "agreement": None, "calibrate": None}
+    write_page(SiteSpec.model_validate(spec), tmp_path / "reports/cpu/index.html")
+    said = words()["header.random"]["en"].partition(".")[0].strip("*")
+    assert said in (tmp_path / "reports/cpu/index.html").read_text(encoding="utf-8")
+    assert said not in text

@@ -263,3 +263,25 @@ def test_links_are_rebased_for_another_folder() -> None:
 def test_the_date_is_that_of_the_evidence(spec: Spec) -> None:
     assert "2026-11-29" in text_of(spec)
     assert json.dumps(text_of(spec)) == json.dumps(text_of(spec))
+
+
+RANDOM = {
+    "en": ["**The model's weights are random.**", "not measured: random weights", "Δ not measured: random weights"],
+    "zh": ["**模型权重为随机值。**", "未测量: 权重为随机值", "Δ 未测量: 权重为随机值"],
+}
+
+
+@pytest.mark.parametrize("adr", ["adr0010", "adr0011"])
+def test_random_weights_are_said_plainly(built: dict[str, dict[str, Any]], adr: str, language: str) -> None:
+    """At the head, in the accuracy section and in the cells of Δ; nowhere else."""
+    real = copy.deepcopy(built[adr]) | {"language": language}
+    made_up = copy.deepcopy(real)
+    made_up["platform"]["model"] |= {"source": "shape", "shape": "qwen3-8b"}
+    made_up["platform"] |= {"eval": {}, "agreement": None, "calibrate": None, "accuracy_platform": "h200-small"}
+    made_up["evidence"]["eval"] = {}
+    said, otherwise = text_of(Spec.model_validate(made_up)), text_of(Spec.model_validate(real))
+    # ADR 0010 of the example is blocked: no option has a Δ to speak of.
+    wanted = RANDOM[language] if adr == "adr0011" else RANDOM[language][:2]
+    assert [words for words in wanted if words not in said] == []
+    assert "`reports/h200-small/`" in said
+    assert [words for words in [*RANDOM[language], "h200-small"] if words in otherwise] == []

@@ -37,8 +37,24 @@ def test_dry_run_of_every_shipped_platform(name, snakemake, tmp_path):
     # A simulated scheme has no speed of its own: no decision asks for its serving evidence.
     timed = [arm for arm in serving if "kv_simulation" not in arm]
     assert jobs["serve"] == len(timed) * platform["serve"].get("rounds", 1) + extra
-    assert jobs["eval"] == len(serving)
+    # Answers of random weights mean nothing: no job that reads them.
+    shape = platform["model"]["source"] == "shape"
+    assert jobs.get("eval", 0) == (0 if shape else len(serving))
+    assert not shape or not {"agreement", "compare", "calibrate"} & set(jobs)
     assert jobs.get("refusal", 0) == len(platform["arms"]) - len(serving)
+
+
+def test_accuracy_of_random_weights_is_refused(snakemake, tmp_path):
+    done = snakemake(tmp_path, "-n", "results/h200-8b/eval/triton-attn.json", "--config", "platform=h200-8b")
+    assert done.returncode != 0
+    assert "platform h200-8b serves random weights" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("adr", ["adr0009", "adr0010", "adr0011", "adr0013"])
+@pytest.mark.parametrize("name", ["h200-8b", "h200-27b", "h200-small"])
+def test_reports_of_the_h200_platforms_are_planned(name, adr, snakemake, tmp_path):
+    done = snakemake(tmp_path, "-n", "--quiet", "rules", f"reports/{adr}.md", "--config", f"platform={name}")
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.fixture(scope="module")

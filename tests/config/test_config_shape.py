@@ -1,0 +1,90 @@
+"""Platforms of a shape: what they may declare, and what their jobs are told."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+from adrbench.config import ConfigError, jobs, load
+from adrbench.paths import ROOT
+
+MAIN = {"platform": "h200-8b", "adrs": ["adr0009", "adr0010", "adr0011"]}
+PLATFORM = yaml.safe_load((ROOT / "config/platforms/h200-8b.yaml").read_text())
+CPU = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
+AGREEMENT = {"segments": 2, "tokens": 512}
+
+
+@pytest.fixture
+def project(tmp_path):
+    for folder in ("decisions", "platforms"):
+        (tmp_path / "config" / folder).mkdir(parents=True)
+        for file in (ROOT / "config" / folder).glob("*.yaml"):
+            (tmp_path / "config" / folder / file.name).write_text(file.read_text())
+    (tmp_path / "config/policies.yaml").write_text((ROOT / "config/policies.yaml").read_text())
+
+    def run(platform):
+        file = tmp_path / f"config/platforms/{platform['name']}.yaml"
+        file.write_text(yaml.safe_dump(platform, allow_unicode=True))
+        return load({**MAIN, "platform": platform["name"]}, root=tmp_path)
+
+    return run
+
+
+def changed(platform=PLATFORM, **changes):
+    return copy.deepcopy(platform) | changes
+
+
+ARM, ARGS = PLATFORM["arms"][0], PLATFORM["serve"]["args"]
+REFUSED = {
+    "unknown": (changed(model={"source": "shape", "shape": "qwen9"}),
+                ["h200-8b.yaml", "model.shape", "'qwen9'", "smollm2-135m, qwen3-8b, qwen3.5-27b"]),
+    "no-shape": (changed(model={"source": "shape"}), ["model", "`shape` is needed"]),
+    "not-a-shape": (changed(CPU, model={"source": "embedded", "shape": "qwen3-8b"}), ["`shape` is needed", "only"]),
+    "accuracy": (changed(eval=CPU["eval"]), ["eval.tasks", "random", "model.path"]),
+    "agreement": (changed(agreement=AGREEMENT), ["agreement", "random", "remove the section"]),
+    "calibrate": (changed(calibrate={}), ["calibrate", "random"]),
+    "simulation": (changed(arms=[ARM, {"name": "sim", "kv_simulation": {"scheme": "int8_per_token_head"}}]),
+                   ["arms[sim].kv_simulation", "random"]),
+    "its-own-load-format": (changed(serve=PLATFORM["serve"] | {"args": [*ARGS, "--load-format", "dummy"]}),
+                            ["--load-format", "belongs to the job", "remove it"]),
+    "no-task-of-a-real-model": (changed(CPU, eval={}), ["eval.tasks", "at least one"]),
+    "other-platform": (changed(accuracy_platform="h300"), ["accuracy_platform", "'h300'", "h200-small"]),
+    "accuracy-of-a-real-model": (changed(CPU, accuracy_platform="h200-small"), ["accuracy_platform", "only for"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_with_a_remedy(project, case):
+    platform, words = REFUSED[case]
+    with pytest.raises(ConfigError) as refused:
+        project(platform)
+    assert [word for word in words if word not in str(refused.value)] == [], str(refused.value)
+
+
+def test_the_product_adds_the_load_format_to_every_server(project):
+    run = project(PLATFORM)
+    for arm in run.serving_arms():
+        assert jobs.server(run, arm, "/m", "python3")["args"][:2] == ["--load-format", "dummy"]
+    assert run.platform.random_weights
+
+
+def test_no_other_platform_gets_it(project):
+    run = project(CPU)
+    assert "--load-format" not in jobs.server(run, run.platform.baseline, "/m", "python3")["args"]
+    assert not run.platform.random_weights
+    assert "shape" not in jobs.model(run, "/m", "python3")
+    assert "random_weights" not in jobs.decide(run, "adr0010", {})
+
+
+def test_a_folder_served_with_dummy_weights_is_random_too(project):
+    run = project(changed(CPU, serve=CPU["serve"] | {"args": [*CPU["serve"]["args"], "--load-format=dummy"]}))
+    assert run.platform.random_weights
+    assert jobs.decide(run, "adr0009", {})["random_weights"]
+
+
+def test_the_model_job_is_told_the_shape_and_its_code(project):
+    spec = jobs.model(project(PLATFORM), "/m", "python3")
+    assert spec["shape"] == "qwen3-8b"
+    assert spec["dummy_allowed"]
+    assert len(spec["shape_code"]) > 10
