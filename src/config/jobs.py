@@ -418,7 +418,7 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     mine = inputs.arms(decision, run.platform)
     arms = [arm.model_dump(mode="json") for arm in mine]
     violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in mine}
-    return _random_weights(run) | {
+    return _said(run) | {
         "platform": run.platform.name,
         "decision": decision.model_dump(mode="json"),
         "policy": policy,
@@ -431,9 +431,14 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _random_weights(run: Run) -> dict[str, Any]:
-    """Said only where it is so: other platforms' verdicts keep their specifications."""
-    return {"random_weights": True} if run.platform.random_weights else {}
+def _several_hosts(run: Run) -> dict[str, Any]:
+    """Said only where it is so: other platforms' documents keep their specifications."""
+    return {"several_hosts": True} if run.platform.device.hosts == "several" else {}
+
+
+def _said(run: Run) -> dict[str, Any]:
+    """What a verdict must know of the platform, likewise."""
+    return _several_hosts(run) | ({"random_weights": True} if run.platform.random_weights else {})
 
 
 def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
@@ -443,7 +448,7 @@ def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
         serve: round -> tier -> path, of all rounds of the baseline.
     """
     order = Order({arm.name: len(run.rounds(arm)) for arm in run.serving_arms()}, run.platform.serve.order_seed)
-    return {
+    return _several_hosts(run) | {
         "platform": run.platform.name,
         "baseline": run.platform.baseline.name,
         "confidence": 0.95,
@@ -455,7 +460,7 @@ def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
 def strategy(run: Run, decision: Strategy, evidence: dict[str, Any]) -> dict[str, Any]:
     policy = decision.policy_for(run.platform.name)
     mine = inputs.arms(decision, run.platform)
-    return _random_weights(run) | {
+    return _said(run) | {
         "platform": run.platform.name,
         "decision": decision.model_dump(mode="json"),
         "policy": policy,

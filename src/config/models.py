@@ -57,6 +57,11 @@ class Device(Section):
     arch: str = Field(description="architecture as the driver names it: `x86_64`, `sm_90`, `gfx942`, `gfx936`")
     devices: int = Field(1, ge=1, description="devices the server needs")
     memory_gib: float = Field(description="least memory of each device in GiB", gt=0)
+    hosts: Literal["one", "several"] = Field(
+        "one",
+        description="`several`: hosts of one kind, one after the other: rounds of all are compared, side by side only "
+        "those of one host; `one`: a round of another host is refused",
+    )
     datasheet: Datasheet | None = None
 
 

@@ -33,7 +33,7 @@ def gather(spec: DecideSpec) -> Context:
     """Read the evidence, refuse what cannot be compared, find the rounds that do not pair."""
     context = Context(spec, load_serve(spec), load_eval(spec), load_integrate(spec))
     for arm in context.runs:
-        why = refuse_serve(context.runs, spec.baseline, arm)
+        why = refuse_serve(context.runs, spec.baseline, arm, spec.several_hosts)
         # An arm of no option is compared with nothing here; it only helps to tell the noise between starts.
         if why is None and arm in context.option_arms:
             why = factors.refuse(context.runs, spec.baseline, arm, spec.decision.factors)
@@ -43,12 +43,14 @@ def gather(spec: DecideSpec) -> Context:
     context.unpaired = {arm: set(rounds) for arm, rounds in spec.unpaired.items()}
     begun, ended = schedule.starts(context.runs), schedule.ends(context.runs)
     out_of_turn = [*schedule.late(begun, context.blocks), *schedule.parted(begun, ended, context.blocks)]
+    if spec.several_hosts:
+        out_of_turn += schedule.elsewhere(context.runs, context.blocks, spec.baseline)
     for arm, number in out_of_turn:
         context.unpaired.setdefault(arm, set()).add(number)
     if spec.evidence.noise_floor:
         context.floor = noise_floor.read(spec.evidence.noise_floor, spec.platform, spec.baseline)
         first = {
-            tier: serve_identity(run.document)
+            tier: serve_identity(run.document, spec.several_hosts)
             for _, tiers in sorted(context.runs.get(spec.baseline, {}).items(), reverse=True)
             for tier, run in tiers.items()
         }

@@ -85,7 +85,7 @@ def compare(context: Context, arm: str) -> Accuracy | Missing:
     for name in (context.baseline, arm):
         if name not in context.evals:
             return Missing(text(f"the accuracy run of arm {name}", f"arm {name} 的精度评测"))
-    reason = refuse_eval(context.evals, context.baseline, arm)
+    reason = refuse_eval(context.evals, context.baseline, arm, context.spec.several_hosts)
     if reason:
         return Missing(
             text(

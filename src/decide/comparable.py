@@ -4,6 +4,9 @@ An arm may differ from the baseline in what it declares (backend, KV dtype, bloc
 arguments and environment), as far as the decision names it a factor (``factors``). A difference in anything else
 makes the comparison meaningless, and it is refused: endpoint, content form (G25), prompts, model and tokenizer (one
 digest), vLLM build (the full version, a vendor's suffix included), policy, host, and what the server says it is.
+
+Where a platform declares several hosts of one kind (``device.hosts``), rounds of several are compared, but side by side
+only those of one host (``schedule.elsewhere``).
 """
 
 from __future__ import annotations
@@ -42,13 +45,18 @@ def _server(asked: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def serve_identity(document: Evidence) -> dict[str, Any]:
+def host_of(document: Evidence) -> Any:
+    """Name of the host that a measurement says it ran on."""
+    return document.resolved.get("host", document.asked.get("host"))
+
+
+def serve_identity(document: Evidence, several_hosts: bool = False) -> dict[str, Any]:
     """What must not differ between arms and rounds of one tier, by name."""
     asked, resolved = document.asked, document.resolved
     settings = {f"serve.{k}": v for k, v in (asked.get("serve") or {}).items() if k not in NOT_COMPARED}
     return {
         "platform": document.platform,
-        "host": resolved.get("host", asked.get("host")),
+        "host": None if several_hosts else host_of(document),
         "policy": asked.get("policy"),
         "content": asked.get("content"),
         "model_digest": asked.get("model_digest"),
@@ -60,13 +68,13 @@ def serve_identity(document: Evidence) -> dict[str, Any]:
     }
 
 
-def eval_identity(document: Evidence) -> dict[str, Any]:
+def eval_identity(document: Evidence, several_hosts: bool = False) -> dict[str, Any]:
     """What must not differ between the accuracy runs of two arms, by name."""
     asked, resolved = document.asked, document.resolved
     identity = asked.get("identity") or {}
     return {
         "platform": document.platform,
-        "host": resolved.get("host", asked.get("host")),
+        "host": None if several_hosts else host_of(document),
         "model_digest": identity.get("model_digest"),
         "vllm_version": resolved.get("vllm_version"),
         "opencompass_version": resolved.get("opencompass_version"),
@@ -86,7 +94,7 @@ def difference(baseline: Mapping[str, Any], arm: Mapping[str, Any]) -> str | Non
     return None
 
 
-def refuse_serve(runs: Runs, baseline: str, arm: str) -> str | None:
+def refuse_serve(runs: Runs, baseline: str, arm: str, several_hosts: bool = False) -> str | None:
     """Why an arm's serving evidence cannot be compared with the baseline's; None when it can.
 
     Each tier of each round is held against the baseline's first round of that tier.
@@ -98,12 +106,13 @@ def refuse_serve(runs: Runs, baseline: str, arm: str) -> str | None:
     for _, tiers in sorted(runs.get(arm, {}).items()):
         for tier, run in tiers.items():
             if tier in reference:
-                found = difference(serve_identity(reference[tier].document), serve_identity(run.document))
+                both = [serve_identity(one.document, several_hosts) for one in (reference[tier], run)]
+                found = difference(both[0], both[1])
                 if found:
                     return f"{run.path} against {reference[tier].path}: {found}"
     return None
 
 
-def refuse_eval(documents: Mapping[str, Evidence], baseline: str, arm: str) -> str | None:
+def refuse_eval(documents: Mapping[str, Evidence], baseline: str, arm: str, several_hosts: bool = False) -> str | None:
     """Why an arm's accuracy cannot be compared with the baseline's; None when it can."""
-    return difference(eval_identity(documents[baseline]), eval_identity(documents[arm]))
+    return difference(*(eval_identity(documents[name], several_hosts) for name in (baseline, arm)))

@@ -27,7 +27,10 @@ SCHEMA_VERSION = 1
 
 
 class FloorSpec(BaseModel):
-    """``serve``: round -> tier -> path, of the baseline; ``blocks``: round -> block of starts side by side."""
+    """``serve``: round -> tier -> path, of the baseline; ``blocks``: round -> block of starts side by side.
+
+    ``several_hosts``: as in ``spec.DecideSpec``.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,6 +39,7 @@ class FloorSpec(BaseModel):
     confidence: float
     blocks: dict[int, int]
     serve: dict[int, dict[str, str]]
+    several_hosts: bool = False
 
 
 class NoiseFloor(Document):
@@ -58,13 +62,15 @@ class NoiseFloor(Document):
     evidence: dict[str, str]
 
 
-def _identities(rounds: Mapping[int, Mapping[str, TierRun]]) -> tuple[dict[str, dict[str, Any]], dict[int, str]]:
+def _identities(
+    rounds: Mapping[int, Mapping[str, TierRun]], several_hosts: bool
+) -> tuple[dict[str, dict[str, Any]], dict[int, str]]:
     """tier -> identity of the first round that has it, and round -> what it differs in: such a round is no repeat."""
     found: dict[str, dict[str, Any]] = {}
     odd: dict[int, str] = {}
     for number, tiers in sorted(rounds.items()):
         for tier, measured in tiers.items():
-            own = serve_identity(measured.document)
+            own = serve_identity(measured.document, several_hosts)
             if why := difference(found.setdefault(tier, own), own):
                 odd[number] = f"{measured.path}: {why}"
     return found, odd
@@ -73,10 +79,13 @@ def _identities(rounds: Mapping[int, Mapping[str, TierRun]]) -> tuple[dict[str, 
 def build(spec: FloorSpec) -> NoiseFloor:
     """The noise floor of the rounds that exist; rounds under other conditions and late ones are left out."""
     runs = read_serve(spec.platform, {spec.baseline: spec.serve})
-    identity, excluded = _identities(runs.get(spec.baseline, {}))
+    identity, excluded = _identities(runs.get(spec.baseline, {}), spec.several_hosts)
     begun, ended = schedule.starts(runs), schedule.ends(runs)
-    for _, number in schedule.parted(begun, ended, {start: spec.blocks[start[1]] for start in begun}):
+    block_of = {start: spec.blocks[start[1]] for start in begun}
+    for _, number in schedule.parted(begun, ended, block_of):
         excluded.setdefault(number, "started long after the runs of its block")
+    for _, number in schedule.elsewhere(runs, block_of, spec.baseline) if spec.several_hosts else []:
+        excluded.setdefault(number, "ran on another host than the runs of its block")
     place = {n: spec.blocks[n] for n in runs.get(spec.baseline, {}) if n not in excluded}
     values = {
         tier: {

@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from adrbench.decide import interleave
+from adrbench.decide.comparable import host_of
 from adrbench.decide.context import Context
 from adrbench.decide.records import Runs
 from adrbench.decide.verdict import Drift, Order, Run
@@ -100,6 +101,19 @@ def parted(
             found.append(run)
         last[block] = max(last.get(block, ended[run]), ended[run])
     return found
+
+
+def elsewhere(runs: Runs, block_of: Mapping[tuple[str, int], int], baseline: str) -> list[tuple[str, int]]:
+    """Runs on another host than the baseline's first run of their block: not side by side with it."""
+    host = {
+        (arm, number): host_of(next(iter(tiers.values())).document)
+        for arm, rounds in runs.items()
+        for number, tiers in rounds.items()
+    }
+    first: dict[int, Any] = {}
+    for number in sorted(runs.get(baseline, {})):
+        first.setdefault(block_of[baseline, number], host[baseline, number])
+    return [run for run in sorted(host) if block_of[run] in first and host[run] != first[block_of[run]]]
 
 
 def _in_order(context: Context) -> list[tuple[str, int]]:

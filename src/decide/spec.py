@@ -88,6 +88,7 @@ class DecideSpec(BaseModel):
     looked at, the last being the whole plan; each look then spends its share of the error (``sequential``).
 
     ``random_weights``: the model's weights are made up, so that no accuracy can be measured on this platform.
+    ``several_hosts``: the platform is several hosts of one kind; runs of one block are compared on one of them.
 
     ``order_seed`` shuffled the order of server starts inside each round.
     """
@@ -107,6 +108,7 @@ class DecideSpec(BaseModel):
     looks: list[int] = []
     order_seed: int = 20260609
     random_weights: bool = False
+    several_hosts: bool = False
 
     @model_validator(mode="after")
     def _one_baseline(self) -> DecideSpec:

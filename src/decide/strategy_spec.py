@@ -30,6 +30,7 @@ class StrategySpec(BaseModel):
     violations: dict[str, list[Violation]] = {}
     evidence: EvidencePaths
     random_weights: bool = False
+    several_hosts: bool = False
 
     def as_comparison(self) -> DecideSpec:
         """The accuracy gate as a comparison has it, with nothing served."""
@@ -62,6 +63,7 @@ class StrategySpec(BaseModel):
             tiers=[],
             evidence=self.evidence,
             random_weights=self.random_weights,
+            several_hosts=self.several_hosts,
         )
 
 

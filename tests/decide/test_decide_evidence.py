@@ -197,3 +197,27 @@ def test_the_job_writes_the_document_and_a_refusal_is_recorded(world):
     assert failed.returncode == 1
     assert "platform is 'cpu'" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def visits(world, hosts):
+    """One round of both arms on each host, FP8 always with twice the pool; the second arm's hosts may differ."""
+    for number, (first, second) in enumerate(hosts, start=1):
+        world.server("auto", number, asked={"host": first})
+        fp8 = {"kv_cache_dtype": "fp8_e4m3"}
+        world.server("fp8-e4m3", number, pool=93_184, resolved=fp8, asked={"host": second})
+    return world
+
+
+def test_rounds_of_several_hosts_are_compared_where_the_platform_says_so(world):
+    visits(world, [("a", "a"), ("b", "b"), ("c", "c")])
+    alone = judged(world)
+    assert next(o for o in alone.options if o.arm == "fp8-e4m3").state == "absent"
+    assert "host" in next(o for o in alone.options if o.arm == "fp8-e4m3").reason.en
+    several = judged(world, several_hosts=True)
+    assert next(o for o in several.options if o.arm == "fp8-e4m3").state == "measured"
+    assert [run.late for run in several.order] == [False] * 6
+
+
+def test_a_round_on_another_host_than_its_block_is_not_paired(world):
+    several = judged(visits(world, [("a", "a"), ("b", "c"), ("b", "b")]), several_hosts=True)
+    assert [(run.arm, run.round) for run in several.order if run.late] == [("fp8-e4m3", 2)]

@@ -52,6 +52,16 @@ def test_a_round_under_other_conditions_is_left_out_and_named(world):
     assert 4 not in floor.values["short"]["output_tokens_per_s"]
 
 
+def test_rounds_of_several_hosts_count_where_the_platform_says_so(world):
+    for number, host in enumerate(("a", "a", "b", "c"), start=1):
+        world.server("triton-attn", number, asked={"host": host})
+    one = build(spec(world))
+    assert set(one.excluded) == {3, 4}
+    # Blocks of two starts: 1 and 2 on host a, 3 and 4 on two hosts.
+    several = build(spec(world, several_hosts=True))
+    assert several.excluded == {4: "ran on another host than the runs of its block"}
+
+
 def decided(world, folder, floor):
     """One arm 12 % faster in two quiet rounds, decided with a noise floor of the platform."""
     path = folder / "floor.json"
