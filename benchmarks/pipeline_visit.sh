@@ -43,7 +43,7 @@ done
 jobs_left() {
   local folder
   for folder in /proc/[0-9]*; do
-    [ "$(readlink "$folder/cwd" 2> /dev/null)" = "$PWD" ] || continue
+    [ "$folder/cwd" -ef . ] || continue
     tr '\0' ' ' 2> /dev/null < "$folder/cmdline" | grep -qE -- '-m adrbench\.[a-z.]+ --spec' && echo "${folder#/proc/}"
   done
 }

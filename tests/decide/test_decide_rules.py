@@ -185,7 +185,7 @@ def test_a_backend_whose_flag_was_ignored_is_blocked_by_that_evidence(world):
     document = verdict(world, decision=decision("adr0010"))
     assert document.status.word == "Blocked"
     assert "asked for TRITON_ATTN, ignored the flag and resolved CPU_ATTN" in document.status.text.en
-    assert [o.state for o in document.options] == ["blocked", "absent", "absent", "absent", "absent"]
+    assert [o.state for o in document.options] == ["blocked", *["absent"] * 5]
 
 
 def test_a_refusal_is_told_in_the_servers_words(world):
