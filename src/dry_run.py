@@ -39,7 +39,7 @@ def small(platform: dict[str, Any]) -> dict[str, Any]:
         for task in found["eval"]["tasks"]:
             task["samples"] = 2
         found["eval"]["control"] = False
-    for section in ("profile", "agreement"):
+    for section in ("profile", "agreement", "accuracy_platform"):
         found.pop(section, None)
     return found
 

@@ -218,7 +218,9 @@ def test_random_weights_are_said_at_the_top(example: ModuleType, tmp_path: Path,
     spec = example.site(tmp_path)
     spec["platform"]["model"] |= {"source": "shape", "shape": "qwen3-8b"}
     spec["platform"] |= {"eval": {}, "agreement": None, "calibrate": None}
-    write_page(SiteSpec.model_validate(spec), tmp_path / "reports/cpu/index.html")
+    site = SiteSpec.model_validate(spec)
+    write_figures(load(site), tmp_path / "reports/cpu/figures")
+    write_page(site, tmp_path / "reports/cpu/index.html")
     said = words()["header.random"]["en"].partition(".")[0].strip("*")
     assert said in (tmp_path / "reports/cpu/index.html").read_text(encoding="utf-8")
     assert said not in text
