@@ -368,10 +368,12 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
         except ValueError as error:
             problems = [f"{file}: {error}"]
     problems += _check_lengths(platform, file)
-    named_for_accuracy = platform.accuracy_platform
-    if named_for_accuracy and not (root / main.platforms / f"{named_for_accuracy}.yaml").is_file():
-        there = ", ".join(sorted(p.stem for p in (root / main.platforms).glob("*.yaml")))
-        problems.append(f"{file}: accuracy_platform: {named_for_accuracy!r} is no platform; there are {there}")
+    # A folder of one's own may hold one platform and name a shipped one.
+    folders = (root / main.platforms, ROOT / "config/platforms")
+    there = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    if platform.accuracy_platform and platform.accuracy_platform not in there:
+        known = ", ".join(there)
+        problems.append(f"{file}: accuracy_platform: {platform.accuracy_platform!r} is no platform; there are {known}")
     problems += secrets.problems(platform.model_dump(mode="json"), file)
     if problems:
         raise ConfigError("\n".join(problems))
