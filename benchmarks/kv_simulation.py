@@ -81,10 +81,17 @@ class Arm:
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
         self.facts: Any = None
+        self.failed = ""
         self.times: list[float] = []
 
-    def wait(self) -> None:
-        self.facts = self._answer()
+    def wait(self) -> bool:
+        """Wait until the arm decodes; False where it ended instead: the others go on."""
+        try:
+            self.facts = self._answer()
+        except RuntimeError as error:
+            self.failed = str(error)
+            print(self.failed, flush=True)
+        return not self.failed
 
     def _answer(self) -> Any:
         assert self.process.stdout is not None
@@ -213,12 +220,12 @@ def alternate(arms: list[Arm], repeats: int) -> None:
 
 def rows(arms: list[Arm]) -> list[dict[str, Any]]:
     """One row an arm."""
-    plain = next(arm for arm in arms if arm.name == "none")
+    plain = next((arm for arm in arms if arm.name == "none"), None)
     found = []
     for arm in arms:
-        if not arm.times or not plain.times:
-            continue
-        ratios = [a / b for a, b in zip(arm.times, plain.times, strict=False)]
+        if plain is None:
+            break
+        ratios = [a / b for a, b in zip(arm.times, plain.times, strict=True)]
         found.append(
             {
                 "scheme": arm.name,
@@ -244,12 +251,12 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"asked": {key: str(value) for key, value in vars(arguments).items()}, "models": {}}
     started = {label: start(arguments, label, path, dummy, folder) for label, (path, dummy) in models.items()}
     try:
-        for label, arms in started.items():
-            for arm in arms:
-                arm.wait()
-            found["models"][label] = {"host": arms[0].facts, "layers": attention_shape(models[label][0])[0]}
+        ready = {label: [arm for arm in arms if arm.wait()] for label, arms in started.items()}
         found["ready_s"] = time.monotonic() - began
-        for label, arms in started.items():
+        for label, arms in ready.items():
+            failed = {arm.name: arm.failed for arm in started[label] if arm.failed}
+            facts = {"layers": attention_shape(models[label][0])[0], "failed": failed, "rows": []}
+            found["models"][label] = facts | {"host": arms[0].facts if arms else None}
             alternate(arms, arguments.repeats)
             found["models"][label]["rows"] = rows(arms)
             show(label, found["models"][label]["rows"])

@@ -33,8 +33,10 @@ ENGINE = cases.ENGINE | {"dtype": "float32", "enforce_eager": True}
 SUBSET_WRONG = ("another-axis", "keys-per-token", "another-window", "another-end-of-the-window")
 
 
-def python(*arguments: str | Path, plugin: dict[str, Any] | None = None, timeout: float = 1500, **env: str) -> str:
-    """Run one of the scripts beside this test in the serving interpreter."""
+def python(
+    *arguments: str | Path, plugin: dict[str, Any] | None = None, role: str = "serve", timeout: float = 1500
+) -> str:
+    """Run one of the scripts beside this test in the interpreter of a role."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "pythonpath"),
@@ -44,9 +46,8 @@ def python(*arguments: str | Path, plugin: dict[str, Any] | None = None, timeout
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         **({"ADRBENCH_PLUGIN": json.dumps(plugin)} if plugin else {}),
-        **env,
     }
-    command = [str(ROOT / ".envs/serve/bin/python"), *map(str, arguments)]
+    command = [str(ROOT / f".envs/{role}/bin/python"), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout
@@ -58,10 +59,10 @@ def compare(first: Path, second: Path) -> dict[str, dict[str, Any]]:
 
 
 class Bench:
-    """Live runs and references in one folder."""
+    """Live runs of one vLLM and references in one folder. ``role``: the environment that has this vLLM."""
 
-    def __init__(self, folder: Path, model: Path) -> None:
-        self.folder, self.model, self.scales = folder, model, folder / "scales.json"
+    def __init__(self, folder: Path, model: Path, role: str = "serve") -> None:
+        self.folder, self.model, self.scales, self.role = folder, model, folder / "scales.json", role
         python(HERE / "calibrate.py", model, ROOT / "README.md", self.scales)
 
     def settings(self, name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -74,7 +75,7 @@ class Bench:
             json.dumps({"model": str(self.model), "engine": ENGINE | engine, "text": text, "cases": asked_cases})
         )
         settings = {"report": str(self.folder / f"{label}.jsonl"), "kv_simulation": {"scheme": "bf16"}}
-        python(HERE / "live.py", asked, output, plugin=settings if plugin else None)
+        python(HERE / "live.py", asked, output, plugin=settings if plugin else None, role=self.role)
         return output
 
     def reference(self, label: str, live: Path, asked_cases: list[dict[str, Any]]) -> Path:
@@ -104,6 +105,19 @@ class Bench:
 @pytest.fixture(scope="session")
 def bench(serve_python, embedded_model, tmp_path_factory):
     return Bench(tmp_path_factory.mktemp("kv"), embedded_model)
+
+
+@pytest.fixture(scope="session")
+def bench_0181(serve_python, embedded_model, tmp_path_factory):
+    """vLLM 0.18.1, whose CPU_ATTN writes the cache inside ``forward``; the reference stays where it is."""
+    if not (ROOT / ".envs/serve-0181/.complete").is_file():
+        pytest.skip("vLLM 0.18.1 is not set up: python3 envs/setup.py serve-0181")
+    return Bench(tmp_path_factory.mktemp("kv-0181"), embedded_model, "serve-0181")
+
+
+@pytest.fixture(scope="session")
+def whole_0181(bench_0181):
+    return bench_0181.proof("whole-0181", sorted(schemes()), tuple(cases.WRONG))
 
 
 @pytest.fixture(scope="session")
@@ -141,8 +155,30 @@ def test_no_wrong_scheme_agrees(whole, case):
 
 
 @pytest.mark.kv
+@pytest.mark.parametrize("name", sorted(schemes()))
+def test_every_scheme_in_vllm_0181(whole_0181, name):
+    assert cases.agrees(whole_0181[name]), whole_0181[name]
+
+
+@pytest.mark.kv
+@pytest.mark.parametrize("case", cases.WRONG)
+def test_no_wrong_scheme_agrees_in_vllm_0181(whole_0181, case):
+    assert not cases.agrees(whole_0181[case]), whole_0181[case]
+
+
+@pytest.mark.kv
+@pytest.mark.parametrize("name", ["kivi4", "first256_int4", "int8_per_token_head"])
+def test_preemption_in_vllm_0181(bench_0181, name):
+    preempted(bench_0181, name)
+
+
+@pytest.mark.kv
 @pytest.mark.parametrize("name", cases.PREEMPTED)
 def test_preemption_and_reused_blocks(bench, name):
+    preempted(bench, name)
+
+
+def preempted(bench, name):
     """A pool of 23 usable blocks of 32 tokens holds two prompts of 11, not what is generated: one request is
     preempted and starts again, and a second batch takes used blocks."""
     first, second = bench.case(name, cases.CROWDED), bench.case(name, cases.AFTERWARDS)

@@ -29,7 +29,8 @@ class PlainCache:
     def shows(self, kv_cache: torch.Tensor, plane_dim: int) -> bool:
         """Whether these planes are views of ``kv_cache``: an engine may allocate its cache anew at the same address."""
         plane, own = kv_cache.select(plane_dim, 0), self.planes["key"]
-        return plane.data_ptr() == own.data_ptr() and plane.shape == own.shape and plane.stride() == own.stride()
+        same: bool = plane.data_ptr() == own.data_ptr() and plane.shape == own.shape
+        return same and plane.stride() == own.stride()
 
 
 class MirrorCache(PlainCache):

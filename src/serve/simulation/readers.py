@@ -82,7 +82,7 @@ class Readers:
         try:
             with torch.inference_mode():
                 self._compile(static, heads, dim, block, dtype, windowed)
-        except (torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
+        except Exception as error:  # the compiler's, Triton's and the driver's have nothing in common
             self.compiled, self.form = False, f"plain: {type(error).__name__}: {str(error)[:300]}"
             self.rows, self._slots_compiled = self._rows, self._slots
 

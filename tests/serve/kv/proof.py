@@ -66,7 +66,6 @@ class Bench:
         self.steps = watch.Steps(self.runner, self.rows)
         self.text = self.llm.get_tokenizer().encode(Path(spec["text"]).read_text())
         self.reference = reference.load(spec["model"], spec["device"])
-        self.captured = True  # what the engine was started with
 
     @property
     def backend(self) -> Any:
@@ -91,6 +90,10 @@ class Bench:
 
                 torch.cuda.synchronize()
                 CUDAGraphWrapper.clear_all_graphs()
+                # A pool of their own: one whose graphs are all gone cannot be captured into again.
+                pool = torch.cuda.graph_pool_handle()
+                for wrapper in list(CUDAGraphWrapper._all_instances):
+                    wrapper.graph_pool = pool
                 self.runner.capture_model()
 
     def caches(self) -> list[list[torch.Tensor]] | None:
