@@ -25,6 +25,15 @@ ENGINE = {
 }
 TOLERANCE = 1e-2
 APART = 1e-3
+BF16_TOLERANCE = 5e-2
+"""Largest relative difference of logits between a served bf16 model and the fp32 reference on the same cache."""
+
+WORST_TOKEN = 0.05
+"""Largest share of one token's values (all layers, heads and dimensions of a plane) that may differ.
+
+A value beside a rounding boundary may fall on either side in two correct programs: one here and there. A token that
+was rounded in another way, or not at all, differs nearly everywhere.
+"""
 # name: (scheme that vLLM simulates, what the reference does instead)
 WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "another-group": ("int4_g32", "int4_g32", {"group": 64}),
@@ -56,3 +65,32 @@ def settings(name: str, scales: str, parameters: dict[str, Any] | None = None) -
 def agrees(found: dict[str, Any]) -> bool:
     """Logits and tokens agree, and the keys and values that were rounded are those of the reference's model."""
     return bool(found["difference"] < TOLERANCE and found["same_tokens"] and found["apart"] < APART)
+
+
+def holds(found: dict[str, Any]) -> bool:
+    """Whether a cache held what a definition says."""
+    return bool(found["steps"] and found["worst_token"] <= WORST_TOKEN)
+
+
+def verdict(spec: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """What is wrong with a run of proof.py; empty where the right definition holds and no wrong one does.
+
+    In fp32 both the cache and the logits must tell; in bf16 logits of the right definition must be near, and the
+    cache tells (two INT8 schemes are nearer to each other than bf16 to fp32).
+    """
+    exact, problems = spec["dtype"] == "float32", []
+    for label, logits in found["logits"].items():
+        cache = found["cache"][label] if found["cache"] else None
+        near = agrees(logits) if exact else logits["difference"] < BF16_TOLERANCE
+        if label == "right":
+            problems += [] if near else [f"logits differ by {logits['difference']:.2e}"]
+            if cache and not holds(cache):
+                problems.append(f"{cache['worst_token']:.0%} of a token's cached values differ")
+            continue
+        if near and (exact or cache is None):
+            problems.append(f"{label}: the logits did not tell")
+        if cache and holds(cache):
+            problems.append(f"{label}: the cache did not tell")
+    if spec["graphs"] and not found["graphs"].get("FULL"):
+        problems.append(f"no decode step replayed a full graph: {found['graphs']}")
+    return problems

@@ -10,13 +10,6 @@ from typing import Any
 import torch
 from adrbench.kernels.formats import scheme
 
-WORST_TOKEN = 0.05
-"""Largest share of one token's values (all layers, heads and dimensions of a plane) that may differ.
-
-A value beside a rounding boundary may fall on either side in two correct programs: one here and there. A token that
-was rounded in another way, or not at all, differs nearly everywhere.
-"""
-
 
 class Definition:
     """A scheme with its static values by layer."""
@@ -92,8 +85,3 @@ class CacheCheck:
         position = torch.arange(length, device=device)
         block = torch.tensor(self.blocks(name), device=device)[position // size]
         return torch.stack([torch.stack([plane[block, position % size] for plane in pair]) for pair in self.planes])
-
-
-def holds(found: dict[str, Any]) -> bool:
-    """Whether a cache held what a definition says."""
-    return bool(found["steps"] and found["worst_token"] <= WORST_TOKEN)

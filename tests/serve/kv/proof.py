@@ -32,9 +32,6 @@ from adrbench.serve.simulation.caches import PlainCache, plain_cache, plane_dime
 from adrbench.serve.simulation.engine import Simulation
 from adrbench.serve.simulation.windows import Step
 
-BF16_TOLERANCE = 5e-2
-"""Largest relative difference of logits between a served bf16 model and the fp32 reference on the same cache."""
-
 EVERY = 4
 """Of the decode steps every so manieth is computed by the reference; the cache is compared after every step."""
 
@@ -125,23 +122,6 @@ class Bench:
         return {"cache": check.found if check else None, "logits": logits, "graphs": dict(self.steps.graphs)}
 
 
-def verdict(spec: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """What is wrong with a run; empty where the right definition holds and no wrong one does."""
-    exact, problems = spec["dtype"] == "float32", []
-    for label, logits in found["logits"].items():
-        cache = found["cache"][label] if found["cache"] else None
-        near = cases.agrees(logits) if exact else logits["difference"] < BF16_TOLERANCE
-        if label == "right":
-            problems += [] if near else [f"logits differ by {logits['difference']:.2e}"]
-            if cache and not held.holds(cache):
-                problems.append(f"{cache['worst_token']:.0%} of a token's cached values differ")
-        elif near and (cache is None or held.holds(cache)):
-            problems.append(f"{label} was not noticed")
-    if spec["graphs"] and not found["graphs"].get("FULL"):
-        problems.append(f"no decode step replayed a full graph: {found['graphs']}")
-    return problems
-
-
 def one_scheme(bench: Bench, name: str) -> dict[str, Any]:
     """Everything about one scheme."""
     scales = bench.spec["scales"]
@@ -151,11 +131,11 @@ def one_scheme(bench: Bench, name: str) -> dict[str, Any]:
     prompts, tokens = (cases.LONG, cases.DECODED_TOKENS) if windowed else (cases.SHORT, 24)
     found = bench.run(name, prompts, tokens, {"right": right} | wrong)
     simulation = attach.ACTIVE.simulation
-    problems = verdict(bench.spec, found)
+    problems = cases.verdict(bench.spec, found)
     if name in cases.PREEMPTED:
         crowded = bench.run(name, cases.CROWDED, cases.CROWDED_TOKENS, {"right": right})
         again = bench.run(name, cases.AFTERWARDS, 8, {"right": right})
-        problems += verdict(bench.spec, crowded) + verdict(bench.spec, again)
+        problems += cases.verdict(bench.spec, crowded) + cases.verdict(bench.spec, again)
         if not crowded["logits"]["right"]["restarts"]:
             problems.append("the pool was large enough for all: nothing was preempted")
         found |= {"preempted": crowded, "afterwards": again}
