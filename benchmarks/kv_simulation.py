@@ -3,14 +3,15 @@
     PYTHONPATH=pythonpath PYTHON benchmarks/kv_simulation.py --model FOLDER --schemes kivi4 int8_per_token_head \
         --output results/<platform>/kv_simulation.json
 
-PYTHON is an interpreter that has vLLM. Each arm (none, bf16, each scheme) is an engine in a process of its
-own; all stay alive, and their repeats alternate, so that a drift of the host hits all arms alike. One repeat
-generates ``--new`` tokens for ``--batch`` prompts of ``--prompt`` random tokens and, apart from that, one token: the
-difference over the steps between is the step time. The ratio of each scheme is that of the medians, with the
-least and greatest ratio of single repeats beside it.
+PYTHON is an interpreter that has vLLM. Each arm (none, each scheme) is an engine in a process of its own; all stay
+alive, and their repeats alternate, so that a drift of the host hits all arms alike. An arm takes ``--batch`` prompts
+of ``--prompt`` random tokens into its cache once; one repeat is ``--steps`` further decode steps of all of them. The
+ratio of each scheme is that of the medians, with the least and greatest ratio of single repeats beside it.
 
-On a GPU all engines share it: give each its part by ``--engine '{"gpu_memory_utilization": 0.15, "load_format":
-"dummy"}'``. Static scales are made from random rows of the model's shape: their values do not change the cost.
+``--shape`` adds a model of that shape with random weights, ``--layers`` of them (fewer than the model has: less of it
+fits several times into one device; what is not a layer then weighs more, so the ratio is a little too low). All
+arms share the device: each takes its weights and the cache that its requests need. Static scales
+are made from random rows of the model's shape: their values do not change the cost.
 """
 
 from __future__ import annotations
@@ -27,8 +28,27 @@ import time
 from pathlib import Path
 from typing import Any
 
-ENGINE = {"dtype": "bfloat16", "max_model_len": 2048, "enable_prefix_caching": False}
+sys.path.insert(0, str(Path(__file__).parent))
+
+import served_shapes
+from adrbench.evidence import write_json
+
 READY = "READY "
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def attention_shape(model: Path) -> tuple[int, int, int]:
+    """(layers, KV heads, head dimension) of a model folder."""
+    config = json.loads((model / "config.json").read_text())
+    config = config.get("text_config", config)
+    heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return config["num_hidden_layers"], heads, dim
 
 
 def calibration(model: Path, names: list[str], path: Path) -> None:
@@ -36,25 +56,22 @@ def calibration(model: Path, names: list[str], path: Path) -> None:
     import torch
     from adrbench.kernels.formats import scheme
 
-    config = json.loads((model / "config.json").read_text())
-    config = config.get("text_config", config)
-    heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    layers, heads, dim = attention_shape(model)
     rows = torch.randn(512, heads, dim, generator=torch.Generator().manual_seed(0))
     found = {}
     for name in names:
         layer = scheme(name).calibrate(rows, rows)
-        found[name] = {"layers": {str(i): layer for i in range(config["num_hidden_layers"])}}
+        found[name] = {"layers": {str(i): layer for i in range(layers)}}
     path.write_text(json.dumps({"measured": {"schemes": found}}))
 
 
 class Arm:
-    """One engine in a process of its own."""
+    """One engine in a process of its own; it starts at once, ``wait`` waits until its requests decode."""
 
-    def __init__(self, name: str, asked: dict[str, Any], folder: Path) -> None:
-        self.name, self.folder = name, folder / name
+    def __init__(self, label: str, name: str, asked: dict[str, Any], folder: Path) -> None:
+        self.label, self.name, self.folder = label, name, folder / f"{label}-{name}"
         self.folder.mkdir()
-        env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        env = {**os.environ, **ENVIRONMENT}
         if asked["simulation"] is not None:
             plugin = {"report": str(self.folder / "plugin.jsonl"), "kv_simulation": asked["simulation"]}
             env["ADRBENCH_PLUGIN"] = json.dumps(plugin)
@@ -63,7 +80,18 @@ class Arm:
         self.process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
-        self.facts = self._answer()
+        self.facts: Any = None
+        self.failed = ""
+        self.times: list[float] = []
+
+    def wait(self) -> bool:
+        """Wait until the arm decodes; False where it ended instead: the others go on."""
+        try:
+            self.facts = self._answer()
+        except RuntimeError as error:
+            self.failed = str(error)
+            print(self.failed, flush=True)
+        return not self.failed
 
     def _answer(self) -> Any:
         assert self.process.stdout is not None
@@ -71,93 +99,194 @@ class Arm:
             if line.startswith(READY):
                 return json.loads(line.removeprefix(READY))
             self.log.write(line)
-        raise SystemExit(f"arm {self.name} ended; {self.folder / 'log'} says why")
+        self.log.flush()
+        end = (self.folder / "log").read_text(errors="replace")[-3000:]
+        raise RuntimeError(f"arm {self.name} of {self.label} ended:\n{end}")
 
-    def repeat(self) -> float:
-        """Seconds per decode step of one repeat."""
+    def repeat(self) -> None:
+        """One repeat: seconds per decode step."""
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        return float(self._answer())
+        self.times.append(float(self._answer()))
 
     def end(self) -> dict[str, Any] | None:
         """End the engine; what its plugin reported."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(120)
+        try:
+            self.process.stdin.close()
+            self.process.wait(60)
+        except (OSError, subprocess.TimeoutExpired):
+            self.process.kill()
         report = self.folder / "kv_simulation.json"
         return json.loads(report.read_text()) if report.is_file() else None
+
+
+class Decoding:
+    """Requests that decode together, stepped by hand."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        from vllm import LLM, SamplingParams
+
+        self.llm = LLM(model=asked["model"], **asked["engine"])
+        vocabulary = self.llm.llm_engine.model_config.get_vocab_size()
+        dice = random.Random(asked["seed"])
+        new = asked["engine"]["max_model_len"] - asked["prompt"]
+        sampling = SamplingParams(temperature=0, max_tokens=new, ignore_eos=True, detokenize=False)
+        self.tokens: dict[str, int] = {}
+        for number in range(asked["batch"]):
+            ids = [dice.randrange(100, vocabulary) for _ in range(asked["prompt"])]
+            self.tokens[str(number)] = 0
+            self.llm.llm_engine.add_request(str(number), {"prompt_token_ids": ids}, sampling)
+
+    def until(self, tokens: int) -> None:
+        """Step until every request has generated so many tokens.
+
+        Raises:
+            RuntimeError: a request ended before.
+        """
+        while min(self.tokens.values()) < tokens:
+            for output in self.llm.llm_engine.step():
+                self.tokens[output.request_id.split("-")[0]] = len(output.outputs[0].token_ids)
+                if output.finished:
+                    raise RuntimeError(f"request {output.request_id} ended after {self.tokens} tokens")
 
 
 def worker(asked: dict[str, Any]) -> None:
     """Serve repeats on stdin until it is closed."""
     import torch
     import vllm
-    from vllm import LLM, SamplingParams
 
-    llm = LLM(model=asked["model"], **asked["engine"])
-    vocabulary = llm.llm_engine.model_config.get_vocab_size()
-    dice = random.Random(asked["seed"])
-    prompts = [
-        {"prompt_token_ids": [dice.randrange(100, vocabulary) for _ in range(asked["prompt"])]}
-        for _ in range(asked["batch"])
-    ]
-
-    def seconds(new: int) -> float:
-        sampling = SamplingParams(temperature=0, max_tokens=new, ignore_eos=True)
-        began = time.perf_counter()
-        llm.generate(prompts, sampling, use_tqdm=False)
-        return time.perf_counter() - began
-
-    seconds(asked["new"])
+    decoding = Decoding(asked)
+    done = asked["steps"]
+    decoding.until(done)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    print(READY + json.dumps({"vllm": vllm.__version__, "torch": torch.__version__, "device": device}), flush=True)
+    facts = {"vllm": vllm.__version__, "torch": torch.__version__, "device": device}
+    print(READY + json.dumps(facts), flush=True)
     for _ in sys.stdin:
-        step = (seconds(asked["new"]) - seconds(1)) / (asked["new"] - 1)
+        done = max(decoding.tokens.values()) + 1
+        decoding.until(done)
+        began, first = time.perf_counter(), min(decoding.tokens.values())
+        decoding.until(done + asked["steps"])
+        step = (time.perf_counter() - began) / (min(decoding.tokens.values()) - first)
         print(READY + json.dumps(step), flush=True)
 
 
-def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def engine(arguments: argparse.Namespace, model: Path, dummy: bool) -> dict[str, Any]:
+    """Arguments of ``vllm.LLM``: room for the requests, and on a GPU no more of it than they need."""
+    length = arguments.prompt + (arguments.repeats + 2) * (arguments.steps + 4) + 64
+    found: dict[str, Any] = {
+        "dtype": "bfloat16",
+        "max_model_len": length,
+        "max_num_seqs": arguments.batch,
+        "enable_prefix_caching": False,
+    }
+    if dummy:
+        found["load_format"] = "dummy"
+    if arguments.device == "cuda":
+        layers, heads, dim = attention_shape(model)
+        needed = arguments.batch * (length + 64) * layers * heads * dim * 2 * 2
+        found |= {
+            "kv_cache_memory_bytes": int(needed * 1.05) + (64 << 20),
+            "gpu_memory_utilization": 0.03,
+            "max_num_batched_tokens": 4096,
+            "compilation_config": {"cudagraph_capture_sizes": [1, arguments.batch]},
+        }
+    return found | json.loads(arguments.engine)
+
+
+def start(arguments: argparse.Namespace, label: str, model: Path, dummy: bool, folder: Path) -> list[Arm]:
+    """The arms of one model."""
     from adrbench.kernels.formats import scheme
 
     names = [name for name in arguments.schemes if scheme(name).needs_calibration]
-    scales = folder / "scales.json"
+    scales = folder / f"{label}.scales.json"
     if names:
-        calibration(Path(arguments.model), names, scales)
-    common = {name: getattr(arguments, name) for name in ("model", "prompt", "new", "batch", "seed")}
-    common["engine"] = ENGINE | json.loads(arguments.engine)
-    settings: dict[str, Any] = {"none": None, "bf16": {"scheme": "bf16"}}
+        calibration(model, names, scales)
+    common = {name: getattr(arguments, name) for name in ("prompt", "steps", "batch", "seed")}
+    common |= {"model": str(model), "engine": engine(arguments, model, dummy)}
+    settings: dict[str, Any] = {"none": None}
     for name in arguments.schemes:
         settings[name] = {"scheme": name, "scales": str(scales) if name in names else None}
-    arms = [Arm(name, common | {"simulation": wanted}, folder) for name, wanted in settings.items()]
-    times: dict[str, list[float]] = {arm.name: [] for arm in arms}
-    for _ in range(arguments.repeats):
+    return [Arm(label, name, common | {"simulation": wanted}, folder) for name, wanted in settings.items()]
+
+
+def alternate(arms: list[Arm], repeats: int) -> None:
+    """The repeats of one model's arms in random order."""
+    for _ in range(repeats):
         for arm in random.sample(arms, len(arms)):
-            times[arm.name].append(arm.repeat())
-    rows = []
+            arm.repeat()
+
+
+def rows(arms: list[Arm]) -> list[dict[str, Any]]:
+    """One row an arm."""
+    plain = next((arm for arm in arms if arm.name == "none"), None)
+    found = []
     for arm in arms:
-        ratios = [a / b for a, b in zip(times[arm.name], times["none"], strict=True)]
-        rows.append(
+        if plain is None:
+            break
+        ratios = [a / b for a, b in zip(arm.times, plain.times, strict=True)]
+        found.append(
             {
                 "scheme": arm.name,
-                "step_ms": statistics.median(times[arm.name]) * 1e3,
-                "ratio": statistics.median(times[arm.name]) / statistics.median(times["none"]),
+                "step_ms": statistics.median(arm.times) * 1e3,
+                "ratio": statistics.median(arm.times) / statistics.median(plain.times),
                 "least_ratio": min(ratios),
                 "greatest_ratio": max(ratios),
-                "report": arm.end(),
+                "report": None,
             }
         )
-    return {"asked": common | {"repeats": arguments.repeats}, "host": arms[0].facts, "rows": rows}
+    return found
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """All models: their arms start together, the repeats of one model at a time."""
+    models = {"model": (Path(arguments.model), False)} if arguments.model else {}
+    if arguments.shape:
+        shape = served_shapes.write(arguments.shape, folder / arguments.shape, arguments.layers)
+        models[arguments.shape] = (shape, True)
+    if not models:
+        raise SystemExit("name a --model folder, a --shape, or both")
+    began = time.monotonic()
+    found: dict[str, Any] = {"asked": {key: str(value) for key, value in vars(arguments).items()}, "models": {}}
+    started = {label: start(arguments, label, path, dummy, folder) for label, (path, dummy) in models.items()}
+    try:
+        ready = {label: [arm for arm in arms if arm.wait()] for label, arms in started.items()}
+        found["ready_s"] = time.monotonic() - began
+        for label, arms in ready.items():
+            failed = {arm.name: arm.failed for arm in started[label] if arm.failed}
+            facts = {"layers": attention_shape(models[label][0])[0], "failed": failed, "rows": []}
+            found["models"][label] = facts | {"host": arms[0].facts if arms else None}
+            alternate(arms, arguments.repeats)
+            found["models"][label]["rows"] = rows(arms)
+            show(label, found["models"][label]["rows"])
+            if arguments.output:
+                write_json(arguments.output, found)
+    finally:
+        reports = {(label, arm.name): arm.end() for label, arms in started.items() for arm in arms}
+    for label in started:
+        for row in found["models"][label]["rows"]:
+            row["report"] = reports[label, row["scheme"]]
+    return found | {"wall_s": time.monotonic() - began}
+
+
+def show(label: str, found: list[dict[str, Any]]) -> None:
+    for row in found:
+        span = f"{row['least_ratio']:.3f} to {row['greatest_ratio']:.3f}"
+        print(f"{label} {row['scheme']:24} {row['step_ms']:8.2f} ms a step, {row['ratio']:.3f} x ({span})", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="Hugging Face model folder")
+    parser.add_argument("--shape", choices=served_shapes.SHAPES, help="a model of this shape, random weights")
+    parser.add_argument("--layers", type=int, help="layers of the shape; recorded")
     parser.add_argument("--schemes", nargs="*", default=["int8_per_token_head"])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--engine", default="{}", help="arguments of vllm.LLM, as JSON")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
-    parser.add_argument("--new", type=int, default=65, help="tokens generated")
+    parser.add_argument("--steps", type=int, default=32, help="decode steps of a repeat")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--output", type=Path)
@@ -168,12 +297,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         found = measure(arguments, Path(folder))
-    for row in found["rows"]:
-        span = f"{row['least_ratio']:.3f} to {row['greatest_ratio']:.3f}"
-        print(f"{row['scheme']:28} {row['step_ms']:8.2f} ms a step, {row['ratio']:.3f} x ({span})")
     if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+        write_json(arguments.output, found)
 
 
 if __name__ == "__main__":

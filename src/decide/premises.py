@@ -10,11 +10,20 @@ from adrbench.decide import paired
 from adrbench.decide.accuracy import Missing, by_class
 from adrbench.decide.context import Context
 from adrbench.decide.strategy_spec import Measured
-from adrbench.decide.strategy_verdict import PremiseResult, PremiseVerdict, RuleResult
+from adrbench.decide.strategy_verdict import PremiseResult, PremiseVerdict, RuleResult, RuleVerdict
 from adrbench.decide.verdict import Accuracy
 
-# value, low, high
-Interval = tuple[float, float, float]
+
+@dataclass(frozen=True)
+class Found:
+    """A quantity's value and interval. ``p_value``: two-sided, of lying on the wrong side of the limit; None: exact."""
+
+    value: float
+    low: float
+    high: float
+    p_value: float | None = None
+
+
 # From the verdict that weighs most in a summary of several options to the least.
 ORDER: tuple[PremiseVerdict, ...] = ("undecided", "unmeasured")
 
@@ -29,49 +38,58 @@ class Facts:
     accuracy: Mapping[str, Accuracy | Missing]
 
 
-def exact(value: float) -> Interval:
-    return value, value, value
+def exact(value: float) -> Found:
+    return Found(value, value, value)
 
 
-def _delta(facts: Facts, _premise: Premise, option: str) -> Interval | None:
-    found = facts.accuracy.get(facts.arms.get(option, ""))
-    return (found.mean.delta, found.mean.low, found.mean.high) if isinstance(found, Accuracy) else None
+def _limit(premise: Premise) -> float:
+    limit = premise.at_least if premise.at_least is not None else premise.at_most
+    assert limit is not None
+    return limit
 
 
-def _delta_over(facts: Facts, premise: Premise, option: str) -> Interval | None:
-    """Δ of ``option`` minus Δ of ``against``: the scores of ``against`` minus those of ``option``, pair by pair."""
-    evals = facts.measured.evals
-    ours, theirs = (evals.get(facts.arms.get(name, "")) for name in (option, premise.against or ""))
-    if ours is None or theirs is None or isinstance(facts.accuracy.get(facts.arms[option]), Missing):
+def _paired(facts: Facts, premise: Premise, ours: str, theirs: str) -> Found | None:
+    """Scores of arm ``theirs`` minus those of arm ``ours``, pair by pair, held against the premise's limit."""
+    mine, other = facts.measured.evals.get(ours), facts.measured.evals.get(theirs)
+    if mine is None or other is None or isinstance(facts.accuracy.get(ours), Missing):
         return None
-    tasks = ours.measured["tasks"]
+    tasks = mine.measured["tasks"]
     differences = {
-        name: paired.differences(theirs.measured["tasks"][name]["scores"], task["scores"])
+        name: paired.differences(other.measured["tasks"][name]["scores"], task["scores"])
         for name, task in tasks.items()
     }
-    found = paired.mean_interval(by_class(differences, tasks), facts.context.confidence)
-    return found.value, found.low, found.high
+    found = paired.mean_interval(by_class(differences, tasks), facts.context.confidence, _limit(premise))
+    return Found(found.value, found.low, found.high, min(1.0, 2 * min(found.p_over, found.p_under)))
 
 
-def _scale_bytes(facts: Facts, _premise: Premise, option: str) -> Interval | None:
+def _delta(facts: Facts, premise: Premise, option: str) -> Found | None:
+    return _paired(facts, premise, facts.arms.get(option, ""), facts.context.baseline)
+
+
+def _delta_over(facts: Facts, premise: Premise, option: str) -> Found | None:
+    """Δ of ``option`` minus Δ of ``against``: the scores of ``against`` minus those of ``option``."""
+    return _paired(facts, premise, facts.arms.get(option, ""), facts.arms.get(premise.against or "", ""))
+
+
+def _scale_bytes(facts: Facts, _premise: Premise, option: str) -> Found | None:
     layout = facts.measured.layout(facts.arms.get(option))
     return exact(layout["scale_bytes_per_token"]) if layout else None
 
 
-def _wide_share(facts: Facts, premise: Premise, option: str) -> Interval | None:
+def _wide_share(facts: Facts, premise: Premise, option: str) -> Found | None:
     layout = facts.measured.layout(facts.arms.get(option))
     value = layout.get("wide_share", {}).get(str(premise.length))
     return None if value is None else exact(value)
 
 
-def _outlier_heads(facts: Facts, _premise: Premise, _option: str) -> Interval | None:
+def _outlier_heads(facts: Facts, _premise: Premise, _option: str) -> Found | None:
     if facts.measured.calibrate is None:
         return None
     value = facts.measured.calibrate.measured.get("outliers", {}).get("head_share")
     return None if value is None else exact(float(value))
 
 
-QUANTITIES: dict[str, Callable[[Facts, Premise, str], Interval | None]] = {
+QUANTITIES: dict[str, Callable[[Facts, Premise, str], Found | None]] = {
     "delta": _delta,
     "delta_over": _delta_over,
     "scale_bytes_per_token": _scale_bytes,
@@ -80,11 +98,11 @@ QUANTITIES: dict[str, Callable[[Facts, Premise, str], Interval | None]] = {
 }
 
 
-def verdict(found: Interval | None, premise: Premise) -> PremiseVerdict:
+def verdict(found: Found | None, premise: Premise) -> PremiseVerdict:
     """Whether a premise holds: it needs the whole interval on its side, as a gate does."""
     if found is None:
         return "unmeasured"
-    _, low, high = found
+    low, high = found.low, found.high
     if premise.at_least is not None:
         return "holds" if low >= premise.at_least else "refuted" if high < premise.at_least else "undecided"
     assert premise.at_most is not None
@@ -94,32 +112,33 @@ def verdict(found: Interval | None, premise: Premise) -> PremiseVerdict:
 def held(facts: Facts, premise: Premise, option: str) -> PremiseResult:
     """One premise for one option."""
     found = QUANTITIES[premise.quantity](facts, premise, option)
-    value, low, high = found or (None, None, None)
-    limit = premise.at_least if premise.at_least is not None else premise.at_most
-    assert limit is not None
     return PremiseResult(
         option=option,
         quantity=premise.quantity,
-        value=value,
-        low=low,
-        high=high,
-        limit=limit,
+        value=found.value if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
+        limit=_limit(premise),
         side="at_least" if premise.at_least is not None else "at_most",
         verdict=verdict(found, premise),
+        p_value=found.p_value if found else None,
     )
+
+
+def summary(results: list[PremiseResult]) -> RuleVerdict:
+    """A rule's verdict from those of its premises."""
+    words = {result.verdict for result in results}
+    if not results:
+        return "preference"
+    if len(words) == 1:
+        return next(iter(words))
+    return next((word for word in ORDER if word in words), "mixed")
 
 
 def rule_result(facts: Facts, rule: TeamRule, options: list[SchemeOption], arch: str) -> RuleResult:
     """A rule with its premise held against the evidence of each of its options."""
     named = rule.named(options, arch)
     results = [held(facts, rule.premise, option) for option in named] if rule.premise else []
-    words = {result.verdict for result in results}
-    if not results:
-        summary = "preference"
-    elif len(words) == 1:
-        summary = next(iter(words))
-    else:
-        summary = next((word for word in ORDER if word in words), "mixed")
     return RuleResult(
         id=rule.id,
         title=rule.title,
@@ -127,5 +146,5 @@ def rule_result(facts: Facts, rule: TeamRule, options: list[SchemeOption], arch:
         options=named,
         premise=rule.premise.text if rule.premise else None,
         results=results,
-        verdict=summary,
+        verdict=summary(results),
     )

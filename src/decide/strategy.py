@@ -3,7 +3,8 @@
 1. Every rule's premise is held against the evidence. An exclusion whose premise is refuted for an option is lifted for
    it; undecided or unmeasured ones stand, because the rule is the team's until evidence says otherwise.
 2. A scheme passes when its whole Δ interval is at most the limit and a 32k request takes at most the stated share of
-   its 16-bit bytes.
+   its 16-bit bytes. Verdicts about Δ, those of premises included, must survive Holm's procedure over all of them
+   (``strategy_family.py``).
 3. ``must`` options come first, then ``stretch``, then the others that no rule excludes. In the first of these groups
    in which one passes, the one of least memory wins, then of least Δ. While an option of an earlier group, or one
    of less memory in the same group, is undecided, nothing wins.
@@ -18,6 +19,7 @@ from adrbench.config.models import Text
 from adrbench.config.strategy import SchemeOption
 from adrbench.decide import accuracy as accuracies
 from adrbench.decide import gates
+from adrbench.decide import strategy_family as family
 from adrbench.decide.accuracy import Missing
 from adrbench.decide.context import Context
 from adrbench.decide.premises import Facts, rule_result
@@ -221,13 +223,12 @@ def option_result(spec: StrategySpec, found: Candidate, placed: SchemeResult, me
 
 
 def candidate(
-    spec: StrategySpec, context: Context, facts: Facts, rules: list[RuleResult], o: SchemeOption
+    spec: StrategySpec, facts: Facts, rules: list[RuleResult], o: SchemeOption, checked: list[GateResult]
 ) -> Candidate:
-    """One option with its evidence."""
+    """One option with its evidence. ``checked``: its gates."""
     arm, own = facts.arms.get(o.name), role(rules, o)
     standing, lifted = exclusions(rules, o.name)
     found = facts.accuracy.get(arm) if arm else None
-    checked = gates.evaluate(context, arm, found) if arm and found is not None else []
     ratio = facts.measured.layout(arm).get("request_ratio", {}).get(LONG_REQUEST)
     broken = bool(spec.violations.get(arm or ""))
     return Candidate(o, arm, own, standing, lifted, found, checked, ratio, broken)
@@ -250,7 +251,13 @@ def judge(spec: StrategySpec) -> Verdict:
     compared = {arm: accuracies.compare(context, arm) for arm in arms.values() if arm != spec.baseline}
     facts = Facts(context, measured, arms, compared)
     rules = [rule_result(facts, rule, decision.options, spec.arch) for rule in decision.rules]
-    candidates = [candidate(spec, context, facts, rules, option) for option in decision.options]
+    checked = {name: gates.evaluate(context, arm, compared[arm]) for name, arm in arms.items() if arm in compared}
+    error, statements = 1 - decision.confidence, family.adjusted(checked, rules)
+    rules = [family.corrected_rule(rule, statements, error) for rule in rules]
+    checked = {
+        name: [family.corrected_gate(name, gate, statements, error) for gate in own] for name, own in checked.items()
+    }
+    candidates = [candidate(spec, facts, rules, option, checked.get(option.name, [])) for option in decision.options]
     placed = ranked([place(c, decision.memory_at_most) for c in candidates], candidates)
     status, missing = choose(candidates, placed, spec.baseline)
     return Verdict(
@@ -268,6 +275,7 @@ def judge(spec: StrategySpec) -> Verdict:
         missing=missing,
         strategy=StrategyResult(
             arch=spec.arch,
+            statements=len(statements),
             limit=decision.limit,
             memory_at_most=decision.memory_at_most,
             rules=rules,

@@ -8,6 +8,7 @@ from adrbench.config.models import Text
 from pydantic import BaseModel, ConfigDict
 
 PremiseVerdict = Literal["holds", "refuted", "undecided", "unmeasured"]
+RuleVerdict = Literal["holds", "refuted", "mixed", "undecided", "unmeasured", "preference"]
 Role = Literal["baseline", "must", "stretch", "other"]
 
 
@@ -18,7 +19,11 @@ class Part(BaseModel):
 
 
 class PremiseResult(Part):
-    """A rule's premise for one option. ``option`` None: the premise is about the model, not about an option."""
+    """A rule's premise for one option. ``option`` None: the premise is about the model, not about an option.
+
+    ``p_value``: two-sided, of "the verdict is wrong", Holm-adjusted over the statements of the decision; None for a
+    quantity that is not sampled.
+    """
 
     option: str | None
     quantity: str
@@ -28,6 +33,7 @@ class PremiseResult(Part):
     limit: float
     side: Literal["at_least", "at_most"]
     verdict: PremiseVerdict
+    p_value: float | None = None
 
 
 class RuleResult(Part):
@@ -39,7 +45,7 @@ class RuleResult(Part):
     options: list[str]
     premise: Text | None
     results: list[PremiseResult]
-    verdict: Literal["holds", "refuted", "mixed", "undecided", "unmeasured", "preference"]
+    verdict: RuleVerdict
 
 
 class SchemeResult(Part):
@@ -58,9 +64,14 @@ class SchemeResult(Part):
 
 
 class StrategyResult(Part):
-    """Rules and schemes of one strategy on one architecture."""
+    """Rules and schemes of one strategy on one architecture.
+
+    ``statements``: how many statements about Δ were decided together (gates of all schemes and premises); their
+    verdicts hold at the decision's confidence for all of them at once, the printed intervals each for itself.
+    """
 
     arch: str
+    statements: int
     limit: float
     memory_at_most: float
     rules: list[RuleResult]

@@ -10,7 +10,7 @@ import yaml
 from adrbench import evidence
 from adrbench.config.decision import Strategy, model_of
 from adrbench.config.strategy import Premise, TeamRule
-from adrbench.decide.premises import verdict
+from adrbench.decide.premises import Found, verdict
 from adrbench.decide.strategy import judge
 from adrbench.decide.strategy_spec import StrategySpec, parse_strategy
 from adrbench.evidence import Evidence
@@ -180,7 +180,8 @@ def test_the_same_evidence_gives_the_same_document(spec: Any) -> None:
     ],
 )
 def test_a_premise_needs_its_whole_interval(interval: Any, sides: dict[str, float], expected: str) -> None:
-    assert verdict(interval, Premise(quantity="delta", text="x", **sides)) == expected  # type: ignore[arg-type]
+    found = Found(*interval) if interval else None
+    assert verdict(found, Premise(quantity="delta", text="x", **sides)) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -209,3 +210,48 @@ def test_a_premise_names_what_it_needs() -> None:
 def test_a_wrong_specification_is_refused() -> None:
     with pytest.raises(JobError, match="policy"):
         parse_strategy({"platform": "cpu", "decision": DECISION})
+
+
+def test_one_lucky_interval_among_many_schemes_does_not_win(spec: Any) -> None:
+    """50 pairs a task decide INT8 per-head alone at 95 %; as one of seven statements they do not."""
+    alone = judge(spec({"int8-head": 0.4}, n=n_that_just_passes(spec)))
+    assert scheme(alone, "INT8 per-head").gate == "passed"
+    others = {"fp8-e4m3": 2.9, "kivi4": 2.9, "kivi2": 2.9, "kvquant4": 2.9, "sim-int8-token-head": 2.9}
+    together = judge(spec({"int8-head": 0.4} | others, n=n_that_just_passes(spec)))
+    assert scheme(together, "INT8 per-head").gate == "undecided"
+    assert together.status.word == "Proposed"
+    gate = next(o for o in together.options if o.name == "INT8 per-head").gates[0]
+    assert gate.high is not None
+    assert gate.high <= gate.limit, "the interval alone decides"
+    assert "Holm" in gate.needs.en if gate.needs else False
+    assert together.strategy is not None
+    assert together.strategy.statements > 6
+
+
+def n_that_just_passes(spec: Any) -> int:
+    """Least number of pairs a task at which a scheme of Δ 0.4 passes alone."""
+    return next(
+        n for n in range(20, 400, 5) if scheme(judge(spec({"int8-head": 0.4}, n=n)), "INT8 per-head").gate == "passed"
+    )
+
+
+def test_a_premise_is_refuted_only_if_it_survives_all_statements(spec: Any) -> None:
+    """G10's exclusion of per-tensor is lifted by its Δ alone, not by the same Δ as one of many."""
+    n = next(
+        n for n in range(20, 400, 5)
+        if scheme(judge(spec({"fp8-e4m3": 0.4}, n=n)), "FP8 e4m3 per-tensor").lifted == ["G10"]
+    )  # fmt: skip
+    others = {"int8-head": 2.9, "kivi4": 2.9, "kivi2": 2.9, "kvquant4": 2.9, "sim-int8-token-head": 2.9}
+    found = judge(spec({"fp8-e4m3": 0.4} | others, n=n))
+    assert scheme(found, "FP8 e4m3 per-tensor").excluded_by == ["G10"]
+    result = next(r for r in rule(found, "G10").results if r.option == "FP8 e4m3 per-tensor")
+    assert result.verdict == "undecided"
+    assert result.p_value is not None
+    assert result.p_value > 0.05
+
+
+def test_a_premise_that_asks_what_the_gate_asks_is_one_statement(spec: Any) -> None:
+    """KVQuant's Δ against 3 points is asked by its gate and by G08-INT4."""
+    found = judge(spec({"kvquant4": 0.0})).strategy
+    assert found is not None
+    assert found.statements == 1

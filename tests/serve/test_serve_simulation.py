@@ -21,13 +21,18 @@ SERVE = ROOT / ".envs/serve/bin/python"
 needs_torch = pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
 
 
+def run(script: str, *arguments: str) -> dict:
+    """JSON that a script beside this test prints last, run in the serving interpreter."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
+    command = [str(SERVE), str(Path(__file__).parent / "kv" / script), *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.fixture(scope="module")
 def facts():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
-    script = Path(__file__).parent / "kv/paged_facts.py"
-    done = subprocess.run([str(SERVE), str(script)], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run("paged_facts.py")
 
 
 @needs_torch
@@ -95,6 +100,22 @@ def test_what_cannot_be_simulated_is_refused_with_the_reason(facts, case, text):
 @pytest.mark.parametrize("case", ["plain", "argument-reader-without-window", "prefix-caching-by-position"])
 def test_what_can_be_simulated_is_accepted(facts, case):
     assert facts["refusals"][case] == "accepted"
+
+
+@needs_torch
+def test_the_check_of_a_paged_cache_accepts_its_definition_and_nothing_else():
+    found = run("held_facts.py")
+    assert found.pop("nothing")
+    assert found.pop("a-code-here-and-there"), "two correct programs round a value beside a boundary differently"
+    assert not any(found.values()), found
+
+
+@needs_torch
+@pytest.mark.kv
+def test_compiled_readers_agree_and_compile_nothing_after_their_warm_up():
+    found = run("compiled_facts.py", "int8_per_token_head.key", "int4_hadamard.key", "kivi4.key", "fp8_per_head.value")
+    assert all(one["differing"] < 1e-4 for one in found.values()), found
+    assert not any(one["compiled_later"] for one in found.values()), found
 
 
 GOOD = {"scheme": "kivi4", "engine": True, "tokens_seen": 9, "tokens_quantised": 0, "pid": 7}

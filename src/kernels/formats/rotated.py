@@ -23,7 +23,8 @@ def walsh_hadamard(x: torch.Tensor) -> torch.Tensor:
     """Rows times Sylvester's Hadamard matrix over sqrt(rows): orthogonal and its own inverse. ``[..., 2 ** n]``.
 
     By butterflies, sums of two at a time, whose rounding does not depend on how many rows there are
-    (a matrix product's does, so that a row would be read differently in another batch).
+    (a matrix product's does, so that a row would be read differently in another batch). Written as a flip and a
+    sum, not as halves put together again: a compiler then fuses several stages into one kernel.
 
     Raises:
         ValueError: the last dimension is no power of two.
@@ -33,10 +34,10 @@ def walsh_hadamard(x: torch.Tensor) -> torch.Tensor:
     dim = x.shape[-1]
     if dim < 1 or dim & (dim - 1):
         raise ValueError(f"a Hadamard rotation of {dim} dimensions is not built here: use a power of two")
-    half = 1
+    half, sign = 1, 1.0 - 2.0 * torch.arange(2, device=x.device, dtype=x.dtype)[:, None]
     while half < dim:
-        low, high = x.unflatten(-1, (-1, 2, half)).unbind(-2)
-        x = torch.stack((low + high, low - high), -2).flatten(-3)
+        pairs = x.unflatten(-1, (-1, 2, half))  # (low, high) becomes (high + low, low - high)
+        x = (pairs.flip(-2) + pairs * sign).flatten(-3)
         half *= 2
     return x * dim**-0.5
 

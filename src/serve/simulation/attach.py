@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 import torch
-from adrbench.serve.simulation.caches import MirrorCache, PlainCache, plain_cache, plane_dimension
+from adrbench.serve.simulation.caches import MirrorCache, plain_cache, plane_dimension
 from adrbench.serve.simulation.engine import Layer, Simulation
 from adrbench.serve.simulation.record import Recorder
 
@@ -76,13 +76,7 @@ def _patch_builder(builder: Any) -> None:
     @wraps(made)
     def prepare(self: Any, spec: Any, layer_names: list[str], vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         made(self, spec, layer_names, vllm_config, *args, **kwargs)
-        _check(vllm_config)
-        for layer_name in layer_names:
-            layer = vllm_config.compilation_config.static_forward_context[layer_name]
-            state = _state(layer, getattr(self, "device", torch.device("cpu")))
-            if state is not None and ACTIVE.simulation is not None and ACTIVE.simulation.compiled and state.counted:
-                shape = layer.num_kv_heads, layer.head_size, vllm_config.cache_config.block_size
-                ACTIVE.simulation.warm_up(state, *shape, vllm_config.model_config.dtype)
+        prepare_layers(layer_names, vllm_config, getattr(self, "device", torch.device("cpu")))
 
     @wraps(build)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -91,6 +85,21 @@ def _patch_builder(builder: Any) -> None:
         return build(self, *args, **kwargs)
 
     builder.__init__, builder.build = prepare, step
+
+
+def prepare_layers(layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
+    """Make the state of layers, and compile what their steps call: before any step runs or is captured.
+
+    Raises:
+        ValueError: the engine's settings or the layers do not allow the simulation.
+    """
+    _check(vllm_config)
+    for layer_name in layer_names:
+        layer = vllm_config.compilation_config.static_forward_context[layer_name]
+        state = _state(layer, device)
+        if state is not None and ACTIVE.simulation is not None and ACTIVE.simulation.compiled and state.counted:
+            shape = layer.num_kv_heads, layer.head_size, vllm_config.cache_config.block_size
+            ACTIVE.simulation.warm_up(state, *shape, vllm_config.model_config.dtype)
 
 
 def _check(vllm_config: Any) -> None:
@@ -208,7 +217,7 @@ def _windows(
     count = slots.shape[0]
     capturing = key.is_cuda and torch.cuda.is_current_stream_capturing()
     if plane_dim is not None:
-        if state.cache is None or not _same(state.cache, kv_cache, plane_dim):
+        if state.cache is None or not state.cache.shows(kv_cache, plane_dim):
             state.cache = plain_cache(kv_cache, plane_dim)
         ranges = simulation.replace(state, metadata, state.cache.block_size, capturing)
         simulation.count(state, slots, ranges["key"].count)
@@ -226,10 +235,6 @@ def _windows(
     state.cache.end(write=lambda k, v, s: _write_0181(k, v, kv_cache, s, metadata), excluded=slots)
     rows: tuple[torch.Tensor, torch.Tensor] = state.cache.rows(slots)
     return rows
-
-
-def _same(cache: PlainCache, kv_cache: torch.Tensor, plane_dim: int) -> bool:
-    return bool(cache.planes["key"].data_ptr() == kv_cache.select(plane_dim, 0).data_ptr())
 
 
 def _cpu_block_size(kv_cache: torch.Tensor) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from adrbench.serve.simulation.windows import Range
 
 PROBE = {"num_blocks": 7, "block_size": 16, "num_kv_heads": 5, "head_size": 64}
 
@@ -20,10 +21,16 @@ class PlainCache:
         self.planes = planes
         self.block_size = planes["key"].shape[1]
 
-    def replace(self, which: str, slots: torch.Tensor, read: Reader) -> None:
-        """Replace the tokens of ``slots`` (``block * block_size + offset``) in one plane by what ``read`` makes."""
-        plane, block, offset = self.planes[which], slots // self.block_size, slots % self.block_size
-        plane[block, offset] = read(plane, block, offset)
+    def replace(self, which: str, found: Range, read: Reader) -> None:
+        """Replace a range's tokens in one plane by what ``read`` makes of them."""
+        plane = self.planes[which]
+        plane[found.block, found.offset] = read(plane, found.block, found.offset)
+
+    def shows(self, kv_cache: torch.Tensor, plane_dim: int) -> bool:
+        """Whether these planes are views of ``kv_cache``: an engine may allocate its cache anew at the same address."""
+        plane, own = kv_cache.select(plane_dim, 0), self.planes["key"]
+        same: bool = plane.data_ptr() == own.data_ptr() and plane.shape == own.shape
+        return same and plane.stride() == own.stride()
 
 
 class MirrorCache(PlainCache):
@@ -44,9 +51,9 @@ class MirrorCache(PlainCache):
             self.planes[which].flatten(0, 1)[slots] = rows
         self.replaced = []
 
-    def replace(self, which: str, slots: torch.Tensor, read: Reader) -> None:
-        super().replace(which, slots, read)
-        self.replaced.append(slots)
+    def replace(self, which: str, found: Range, read: Reader) -> None:
+        super().replace(which, found, read)
+        self.replaced.append(found.block * self.block_size + found.offset)
 
     def rows(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values ``[tokens, heads, dim]`` of slots, as the cache shows them."""

@@ -103,25 +103,28 @@ class Simulation:
         """Compile what a captured graph will call, before it is captured."""
         if self.together and not self.windowed:
             self.readers["key"].warm_up(layer.both, 2 * heads, dim, block, dtype, False)
+            self.counts.facts["readers"] = {"both": self.readers["key"].form}
             return
         for which, readers in self.readers.items():
             readers.warm_up(getattr(layer, which), heads, dim, block, dtype, self.windowed)
+        self.counts.facts["readers"] = {which: readers.form for which, readers in self.readers.items()}
 
     def count(self, layer: Layer, slots: torch.Tensor, quantised: torch.Tensor | None = None) -> None:
         """Count a step's tokens, in one layer only; padding has negative slots. ``quantised`` None: all of them."""
         if layer.counted and self.counts.tokens is not None:
             seen = (slots >= 0).sum()
             self.counts.tokens[SEEN] += seen
-            self.counts.tokens[QUANTISED] += seen if quantised is None else quantised
+            # A warm-up step has lengths but no slots: what leaves a window in it is no request's.
+            self.counts.tokens[QUANTISED] += seen if quantised is None else quantised * (seen > 0)
 
     def replace(self, layer: Layer, metadata: Any, block_size: int, capturing: bool) -> dict[str, windows.Range]:
         """Replace in ``layer.cache`` what leaves a window in this step; the ranges, shared by all layers."""
         ranges = self._ranges(metadata, block_size, capturing)
         for which, found in ranges.items():
-            if found.slots.numel():
+            if found.block.numel():
                 readers, static, valid = self.readers[which], getattr(layer, which), found.valid
                 layer.cache.replace(
-                    which, found.slots, lambda cache, at, by, r=readers, v=valid, s=static: r.slots(cache, at, by, v, s)
+                    which, found, lambda cache, at, by, r=readers, v=valid, s=static: r.slots(cache, at, by, v, s)
                 )
         return ranges
 

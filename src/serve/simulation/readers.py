@@ -6,6 +6,7 @@ decode step's rows are small, and launching a dozen kernels for each layer would
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,8 +38,19 @@ def read_slots(
     return read.to(cache.dtype)
 
 
+def _compiled(function: Any) -> Any:
+    """``function``, compiled under a code object of its own.
+
+    The compiler keeps what it compiled, and how often, by code object: closures that share one would together
+    reach the limit beyond which it runs everything uncompiled.
+    """
+    code = function.__code__.replace()
+    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    return torch.compile(own, options=OPTIONS)
+
+
 class Readers:
-    """Both functions for one plane."""
+    """Both functions for one plane. ``form``: ``compiled``, or ``plain`` with the reason, for the report."""
 
     def __init__(self, plane: Plane, compiled: bool) -> None:
         def rows(x: torch.Tensor, static: Static) -> torch.Tensor:
@@ -48,8 +60,10 @@ class Readers:
             return read_slots(plane, cache, block, offset, valid, static)
 
         self.plane, self.compiled = plane, compiled
-        self.rows: Any = torch.compile(rows, options=OPTIONS) if compiled else rows
-        self._slots, self._slots_compiled = slots, torch.compile(slots, options=OPTIONS) if compiled else slots
+        self.form = "compiled" if compiled else "plain"
+        self._rows, self._slots = rows, slots
+        self.rows: Any = _compiled(rows) if compiled else rows
+        self._slots_compiled: Any = _compiled(slots) if compiled else slots
 
     def slots(self, cache: torch.Tensor, block: Any, offset: Any, valid: Any, static: Static) -> torch.Tensor:
         """``read_slots``; compiled for the masked form that decode steps use."""
@@ -58,10 +72,22 @@ class Readers:
         return found
 
     def warm_up(self, static: Static, heads: int, dim: int, block: int, dtype: torch.dtype, windowed: bool) -> None:
-        """Compile before a graph is captured."""
+        """Compile before a graph is captured, under the mode in which steps run: the compiler asks for it, too.
+
+        A number format that the device's compiler cannot cast to (e4m3fnuz on NVIDIA) is read by plain torch, which
+        gives the same values in more launches.
+        """
         if not self.compiled:
             return
-        device = torch.device("cuda")
+        try:
+            with torch.inference_mode():
+                self._compile(static, heads, dim, block, dtype, windowed)
+        except Exception as error:  # the compiler's, Triton's and the driver's have nothing in common
+            self.compiled, self.form = False, f"plain: {type(error).__name__}: {str(error)[:300]}"
+            self.rows, self._slots_compiled = self._rows, self._slots
+
+    def _compile(self, static: Static, heads: int, dim: int, block: int, dtype: torch.dtype, windowed: bool) -> None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         for tokens in WARM_UP_TOKENS:
             if not windowed:
                 self.rows(torch.zeros(tokens, heads, dim, dtype=dtype, device=device), static)

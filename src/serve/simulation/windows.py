@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from adrbench.kernels.formats.plane import Plane
 
-NULL_SLOT = 0
-"""A slot of block 0, which vLLM reserves and no request reads: where masked writes go."""
+NULL_BLOCK = 0
+"""Block 0, which vLLM reserves and no request reads: where masked reads and writes go, spread over its slots so
+that not all of them meet in one."""
 
 
 def quantised_end(plane: Plane, lengths: torch.Tensor) -> torch.Tensor:
@@ -50,9 +51,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Range:
-    """Slots of one plane to replace, in order of request and position; masked where ``valid`` is False."""
+    """Tokens of one plane to replace, in order of request and position; masked where ``valid`` is False.
 
-    slots: torch.Tensor
+    ``block`` and ``offset`` say where in the paged cache; ``count`` is a tensor, how many are not masked.
+    """
+
+    block: torch.Tensor
+    offset: torch.Tensor
     valid: torch.Tensor | None
     count: torch.Tensor
 
@@ -65,7 +70,7 @@ def exact_range(plane: Plane, step: Step, block_size: int) -> Range:
     request = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
     first = (counts.cumsum(0) - counts)[request]
     position = start[request] + torch.arange(total, device=counts.device) - first
-    return Range(_slots(step, request, position, block_size), None, counts.sum())
+    return Range(*_where(step, request, position, block_size), None, counts.sum())
 
 
 def fixed_range(plane: Plane, step: Step, block_size: int) -> Range:
@@ -76,9 +81,9 @@ def fixed_range(plane: Plane, step: Step, block_size: int) -> Range:
     valid = position < end[:, None]
     request = torch.arange(len(start), device=start.device)[:, None].expand_as(position)
     highest = step.block_table.shape[1] * block_size - 1
-    slots = _slots(step, request, position.clamp(max=highest), block_size)
-    slots = torch.where(valid, slots, NULL_SLOT)
-    return Range(slots.flatten(), valid.flatten(), valid.sum())
+    block, offset = _where(step, request, position.clamp(max=highest), block_size)
+    block = torch.where(valid, block, NULL_BLOCK)
+    return Range(block.flatten(), offset.flatten(), valid.flatten(), valid.sum())
 
 
 def _bounds(plane: Plane, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,5 +91,8 @@ def _bounds(plane: Plane, step: Step) -> tuple[torch.Tensor, torch.Tensor]:
     return start, quantised_end(plane, step.new.long())
 
 
-def _slots(step: Step, request: torch.Tensor, position: torch.Tensor, block_size: int) -> torch.Tensor:
-    return step.block_table[request, position // block_size].long() * block_size + position % block_size
+def _where(
+    step: Step, request: torch.Tensor, position: torch.Tensor, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Block of the cache and offset in it, of each position of each request."""
+    return step.block_table[request, position // block_size].long(), position % block_size

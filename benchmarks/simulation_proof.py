@@ -1,0 +1,198 @@
+"""Proof of the simulated KV schemes on an accelerator: the paged cache and the logits of a served model, per scheme.
+
+    PYTHONPATH=pythonpath PYTHON benchmarks/simulation_proof.py --model FOLDER --output FILE.json
+
+PYTHON has vLLM and sees the device; no network is used. For TRITON_ATTN (fp32) and FLASH_ATTN (bf16, it takes nothing
+wider) every scheme of the registry is run with CUDA graphs as a server has them, and held against its definition:
+
+* After every step, what the backend's cache holds of each request is compared value for value with
+  ``Plane.round_trip`` of the keys and values that the model computed: prefill in chunks, decoding across whole windows,
+  preempted requests and reused blocks among them.
+* Logits are compared with those of a plain fp32 torch model that reads that cache: in fp32 within 1e-2 of
+  their norm and with the same greedy tokens; in bf16 within 5e-2, and tokens are told, not judged.
+* A scheme that differs in group, axis, window or maximum must be told by the cache, and in fp32 by the logits too.
+* bf16 through the plugin is compared bit by bit with the same engine before the plugin is attached.
+* The work of a decode step must not wait for the device (PyTorch's synchronisation check).
+
+Several engines share the device, one in each of ``--workers`` processes per backend. Results are
+written as they come; what is not there after ``--seconds`` is listed as missing. Exit 0: all there and no problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/serve/kv"))
+
+import cases
+from adrbench.evidence import now, write_json
+from adrbench.kernels.formats import schemes
+
+ROOT = Path(__file__).resolve().parents[1]
+KV = ROOT / "tests/serve/kv"
+BACKENDS = {"TRITON_ATTN": "float32", "FLASH_ATTN": "bfloat16"}
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "OMP_NUM_THREADS": "1",
+    # fp32 products in fp32: Triton's default on NVIDIA is TF32, whose last bits would hide what is compared.
+    "TRITON_F32_DEFAULT": "ieee",
+}
+
+
+def shares(names: list[str], count: int) -> list[list[str]]:
+    """Schemes by process: heavy ones spread, and one without calibration first, so that no start waits for it."""
+    found: list[list[str]] = [[] for _ in range(count)]
+    heavy_first = sorted(names, key=lambda name: (not cases.windowed(name), cases.calibrated(name)))
+    for number, name in enumerate(heavy_first):
+        found[number % count].append(name)
+    return [sorted(share, key=cases.calibrated) for share in found if share]
+
+
+class Worker:
+    """One process of tests/serve/kv/proof.py."""
+
+    def __init__(self, label: str, spec: dict[str, Any], folder: Path) -> None:
+        self.label, self.spec, self.shown = label, spec, 0
+        self.output, self.log = folder / f"{label}.jsonl", folder / f"{label}.log"
+        specification = folder / f"{label}.json"
+        specification.write_text(json.dumps(spec | {"output": str(self.output)}))
+        env = {**os.environ, **ENVIRONMENT}
+        with self.log.open("w") as log:
+            command = [sys.executable, str(KV / "proof.py"), str(specification)]
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+
+    def rows(self) -> list[dict[str, Any]]:
+        if not self.output.is_file():
+            return []
+        lines = [line for line in self.output.read_text().splitlines() if line.endswith("}")]
+        about = {key: self.spec[key] for key in ("part", "backend", "dtype", "graphs")} | {"worker": self.label}
+        return [about | json.loads(line) for line in lines]
+
+    def show_new(self) -> None:
+        """Print the results that came since the last call."""
+        rows = self.rows()
+        for row in rows[self.shown :]:
+            show(row)
+        self.shown = len(rows)
+
+    def last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-1500:]
+
+
+def specifications(arguments: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
+    """By label, what each process does."""
+    common = {"model": str(arguments.model), "text": str(ROOT / "README.md"), "device": arguments.device}
+    common |= {"scales": str(folder / "scales.json"), "graphs": not arguments.eager}
+    found: dict[str, dict[str, Any]] = {}
+    for backend in arguments.backends:
+        one = common | {"backend": backend, "dtype": BACKENDS[backend]}
+        for number, share in enumerate(shares(arguments.schemes, arguments.workers)):
+            found[f"{backend}-{number}"] = one | {"part": "schemes", "schemes": share}
+        found[f"{backend}-identity"] = one | {"part": "identity", "schemes": ["bf16"], "dtype": "bfloat16"}
+    if arguments.device == "cuda":
+        nothing = {"backend": "", "dtype": "bfloat16", "graphs": False}
+        found["syncs"] = common | nothing | {"part": "syncs", "schemes": arguments.schemes}
+    return found
+
+
+def missing(spec: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+    """Schemes of a process without a result."""
+    if spec["part"] == "identity":
+        return [] if any("problems" in row for row in rows) else ["bf16"]
+    there = {row.get("scheme") for row in rows if "problems" in row}
+    return [name for name in spec["schemes"] if name not in there]
+
+
+def show(row: dict[str, Any]) -> None:
+    """One line a result."""
+    if "problems" not in row:
+        print(f"{row['worker']}: ready after {row['start_s']:.0f} s", flush=True)
+        return
+    cache, logits = (row.get("cache") or {}).get("right"), (row.get("logits") or {}).get("right")
+    parts = [f"{row['part']} {row['backend']} {row.get('scheme', '')}", "ok" if not row["problems"] else "PROBLEM"]
+    if cache:
+        parts.append(f"cache {cache['differing']} of {cache['values']} differ, worst token {cache['worst_token']:.1%}")
+    if logits:
+        parts.append(f"logits {logits['difference']:.1e}, tokens {'same' if logits['same_tokens'] else 'differ'}")
+    if "wall_s" in row:
+        parts.append(f"{row['wall_s']:.0f} s")
+    print("; ".join(parts + row["problems"])[:600], flush=True)
+
+
+def collect(workers: dict[str, Worker], arguments: argparse.Namespace, began: float) -> dict[str, Any]:
+    """Everything found so far, as the evidence document."""
+    rows = [row for worker in workers.values() for row in worker.rows()]
+    absent = {label: missing(worker.spec, worker.rows()) for label, worker in workers.items()}
+    absent = {label: names for label, names in absent.items() if names}
+    ended = {k: w.last_words() for k, w in workers.items() if k in absent and w.process.poll() not in (None, 0)}
+    wrong = [row for row in rows if row.get("problems")]
+    return {
+        "arguments": {key: str(value) for key, value in vars(arguments).items()},
+        "written_at": now(),
+        "wall_s": time.monotonic() - began,
+        "passed": not absent and not wrong,
+        "results": sum("problems" in row for row in rows),
+        "with_problems": len(wrong),
+        "missing": absent,
+        "logs_of_failed": ended,
+        "rows": rows,
+    }
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="Hugging Face model folder")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--schemes", nargs="+", default=sorted(schemes()))
+    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
+    parser.add_argument("--workers", type=int, default=7, help="engines per backend")
+    parser.add_argument("--seconds", type=float, default=235.0, help="end then, with what there is")
+    parser.add_argument("--eager", action="store_true", help="without graphs and compilation")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: logits only, to try the script")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments, began = parse(), time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        workers = {k: Worker(k, spec, folder) for k, spec in specifications(arguments, folder).items()}
+        part = folder / "scales.part"
+        calibrate = [sys.executable, str(KV / "calibrate.py"), str(arguments.model), str(ROOT / "README.md"), str(part)]
+        calibration = subprocess.Popen(calibrate, env={**os.environ, **ENVIRONMENT})
+        processes = [calibration, *(worker.process for worker in workers.values())]
+        try:
+            while True:
+                if part.is_file() and calibration.poll() == 0:
+                    part.rename(folder / "scales.json")
+                found = collect(workers, arguments, began)
+                for worker in workers.values():
+                    worker.show_new()
+                write_json(arguments.output, found)
+                over = time.monotonic() - began > arguments.seconds
+                if over or all(process.poll() is not None for process in processes):
+                    break
+                time.sleep(2)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        found = collect(workers, arguments, began)
+        write_json(arguments.output, found)
+    print(f"{found['results']} results, {found['with_problems']} with problems, missing: {found['missing']}")
+    return 0 if found["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The proof on an accelerator, as far as it needs none: what passes, what is missing, who does what.
+
+Cannot prove: anything about an accelerator; the check of the cache itself: test_serve_simulation.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "kv"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import cases
+import simulation_proof
+from adrbench.kernels.formats import schemes
+
+NEAR = {"difference": 1e-4, "same_tokens": True, "apart": 1e-5}
+FAR = {"difference": 0.3, "same_tokens": False, "apart": 0.2}
+HELD = {"steps": 90, "worst_token": 0.001}
+OTHER = {"steps": 9, "worst_token": 0.8}
+FP32, BF16 = ({"dtype": dtype, "graphs": True} for dtype in ("float32", "bfloat16"))
+
+
+def run(right: dict, wrong: dict, held: dict = HELD, other: dict = OTHER, **graphs: int) -> dict:
+    logits, cache = {"right": right, "another-axis": wrong}, {"right": held, "another-axis": other}
+    return {"logits": logits, "cache": cache, "graphs": graphs or {"FULL": 5}}
+
+
+@pytest.mark.parametrize("spec", [FP32, BF16])
+def test_the_right_definition_passes_beside_a_wrong_one(spec):
+    assert cases.verdict(spec, run(NEAR, FAR)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "problem"),
+    [
+        (FP32, run(FAR, FAR), "logits differ by 3.00e-01"),
+        (BF16, run(FAR, FAR), "logits differ by 3.00e-01"),
+        (FP32, run(NEAR, FAR, held=OTHER), "80% of a token's cached values differ"),
+        (FP32, run(NEAR, FAR, held=HELD | {"steps": 0}), "of a token's cached values differ"),
+        (FP32, run(NEAR, NEAR), "another-axis: the logits did not tell"),
+        (BF16, run(NEAR, FAR, other=HELD), "another-axis: the cache did not tell"),
+        (BF16, run(NEAR, FAR, NONE=7), "no decode step replayed a full graph"),
+    ],
+)
+def test_what_does_not_hold_is_a_problem(spec, found, problem):
+    assert any(problem in one for one in cases.verdict(spec, found))
+
+
+def test_in_bf16_the_cache_tells_what_logits_cannot():
+    assert cases.verdict(BF16, run(NEAR, NEAR)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 3, 7])
+def test_every_scheme_is_run_once_and_no_start_waits_for_calibration(workers):
+    shares = simulation_proof.shares(sorted(schemes()), workers)
+    assert sorted(name for share in shares for name in share) == sorted(schemes())
+    assert not any(cases.calibrated(share[0]) for share in shares)
+
+
+def test_what_did_not_come_is_missing(tmp_path):
+    spec = {"part": "schemes", "schemes": ["kivi4", "bf16"]}
+    rows = [{"start_s": 9.0}, {"scheme": "kivi4", "problems": []}]
+    assert simulation_proof.missing(spec, rows) == ["bf16"]
+    assert simulation_proof.missing({"part": "identity", "schemes": ["bf16"]}, [{"start_s": 9.0}]) == ["bf16"]
+    assert simulation_proof.missing({"part": "identity", "schemes": ["bf16"]}, [json.loads('{"problems": []}')]) == []
+
+
+def test_every_wrong_scheme_is_held_against_one_that_is_run():
+    assert {live for live, *_ in cases.WRONG.values()} <= set(schemes())
