@@ -112,7 +112,7 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
         "SPAN": page_span(layout.page_size, config.tile, 8),
         "SCOPE": "channel" if layout.windowed else scope_of(scheme),
         "WINDOW": scheme.value.residual,
-        "PARTS": 1 if layout.windowed else 0,
+        "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
         "ASM": "ptx" if kind == "cuda" else "none",
     }
 
@@ -260,21 +260,22 @@ def decode_windowed(
     assert cache.key_scale is not None
     assert cache.value_scale is not None
     splits = config.splits
-    parts = torch.empty((sequences, heads, splits + 1, dim), dtype=torch.float32, device=q.device)
-    lse = torch.empty((sequences, heads, splits + 1), dtype=torch.float32, device=q.device)
     fixed = unpacked_constants(layout, heads, config, target.kind)
+    all_parts = splits + fixed["PARTS"]
+    parts = torch.empty((sequences, heads, all_parts, dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((sequences, heads, all_parts), dtype=torch.float32, device=q.device)
     planes = (codes_pointer(cache.key), codes_pointer(cache.value), cache.key_scale, cache.value_scale)
     strides = (q.stride(0), table.stride(0), cache.key.stride(0), cache.key_scale.stride(0), splits)
     decode_unpacked_kernel[(sequences, layout.kv_heads, splits)](
         q, *planes, table, lengths, parts, lse, softmax_scale, *strides,
         **fixed, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
-    window = {name: fixed[name] for name in ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "WINDOW")}
-    decode_window_kernel[(sequences, layout.kv_heads)](
+    window = {name: fixed[name] for name in ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "WINDOW", "PARTS")}
+    decode_window_kernel[(sequences, layout.kv_heads, fixed["PARTS"])](
         q, *planes, table, lengths, ring.key, ring.value, rows, parts, lse, softmax_scale, *strides,
         **window, STEP=layout.scheme.key.window_step, num_warps=4,
     )  # fmt: skip
     decode_combine_kernel[(sequences * heads,)](
-        parts, lse, out, D=dim, SPLITS=splits + 1, SPLITS_PADDED=triton.next_power_of_2(splits + 1)
+        parts, lse, out, D=dim, SPLITS=all_parts, SPLITS_PADDED=triton.next_power_of_2(all_parts)
     )
     return out

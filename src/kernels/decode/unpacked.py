@@ -37,6 +37,17 @@ def in_pairs(x, ASM: tl.constexpr):
 
 
 @triton.jit
+def log2(x, ASM: tl.constexpr):
+    """Logarithm in one instruction; Triton's own is a polynomial of fifteen."""
+    if ASM == "ptx":
+        return tl.inline_asm_elementwise(
+            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
 def unpack(x, ASM: tl.constexpr):
     """(low, 16 times high) codes 0..15 of packed bytes in fp16, in units of 2^-24; columns as ``in_pairs``."""
     if ASM == "ptx":
@@ -166,8 +177,8 @@ def group_of_keys(
 @triton.jit
 def group_of_queries(p_q, m_g, first: tl.constexpr, factor, ROW: tl.constexpr):
     """(Q^T of low [32, GP], of high nibbles over 16, their sums times 2^-24) of 32 dimensions and their partners."""
-    low = (tl.load(p_q + first, mask=m_g[None, :], other=0.0).to(tl.float32) * factor[None, :]).to(tl.float16)
-    high = tl.load(p_q + (ROW + first), mask=m_g[None, :], other=0.0).to(tl.float32) * (factor * (1.0 / 16))[None, :]
+    low = (tl.load(p_q + first, mask=m_g[None, :], other=0.0).to(tl.float32) * factor).to(tl.float16)
+    high = tl.load(p_q + (ROW + first), mask=m_g[None, :], other=0.0).to(tl.float32) * (factor * (1.0 / 16))
     high = high.to(tl.float16)
     sums = tl.sum(low.to(tl.float32), 0) * (1.0 / UNIT), tl.sum(high.to(tl.float32), 0) * (16.0 / UNIT)
     return low, high, sums[0], sums[1]
@@ -289,7 +300,7 @@ def decode_unpacked_kernel(
     p_q = q_ptr + sequence * q_stride + (head * GROUP + o_g)[None, :] * D
     # Queries in fp16, their largest number a power of two at most 1: exact, whether they come in bf16 or fp16.
     b_q = tl.load(p_q + tl.arange(0, D)[:, None], mask=m_g[None, :], other=0.0).to(tl.float32)
-    top = tl.maximum(tl.max(tl.abs(b_q), 0), 1e-20)
+    top = tl.maximum(tl.max(tl.max(tl.abs(b_q), 0), 0), 1e-20)
     factor = tl.exp2(-tl.ceil(tl.log2(top)))
     q_scale = softmax_scale * 1.4426950408889634 / factor
     if SCOPE == "group":
@@ -307,8 +318,8 @@ def decode_unpacked_kernel(
     else:
         p_q += in_pairs(o_d, ASM)[:, None]
         HIGH: tl.constexpr = 1.0 / 16 if SCOPE == "token" else 1.0
-        q0 = (tl.load(p_q, mask=m_g[None, :], other=0.0).to(tl.float32) * factor[None, :]).to(tl.float16)
-        r0 = tl.load(p_q + ROW, mask=m_g[None, :], other=0.0).to(tl.float32) * (factor * HIGH)[None, :]
+        q0 = (tl.load(p_q, mask=m_g[None, :], other=0.0).to(tl.float32) * factor).to(tl.float16)
+        r0 = tl.load(p_q + ROW, mask=m_g[None, :], other=0.0).to(tl.float32) * (factor * HIGH)
         r0 = r0.to(tl.float16)
         if SCOPE == "token":
             # Codes are 0..15, eight more than they mean.
@@ -340,7 +351,9 @@ def decode_unpacked_kernel(
             b_vs = tl.load(vs_ptr + p_s)
             b_ks = tl.load(ks_ptr + p_s)
             s = tl.dot(high, r0, tl.dot(low, q0, start))
-            s = s * b_ks[:, None] * q_scale[None, :] + tl.log2(b_vs)[:, None]
+            # The value scale enters S as its logarithm, so that p never leaves fp16's range.
+            log_vs = log2(b_vs, ASM)
+            s = s * (b_ks * q_scale)[:, None] + log_vs[:, None]
             s = tl.where(m_t[:, None], s, float("-inf"))
         elif SCOPE == "group":
             p_s = k_scales + head * (PAGE * 2 * H) + k_token
@@ -350,20 +363,20 @@ def decode_unpacked_kernel(
             if H > 2:
                 s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q2, r2, a2, b2, 2, ASM, GP, PAGE, TILE, H)
                 s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q3, r3, a3, b3, 3, ASM, GP, PAGE, TILE, H)
-            s = tl.where(m_t[:, None], s * q_scale[None, :], float("-inf"))
+            s = tl.where(m_t[:, None], s * q_scale, float("-inf"))
         else:
             number = i % (PAGE // TILE)
             place = k_scales + (head * (PAGE // 32) + number) * D
             scale, zero = operands_of_planes(ks_ptr, place, ROW, ROW, 10, ASM)
             low, high = unpack_scaled(tl.load(k_ptr + p_k), over_rows(scale, ASM), over_rows(zero, ASM), ASM)
-            s = tl.dot(high, r0, tl.dot(low, q0)) * q_scale[None, :]
+            s = tl.dot(high, r0, tl.dot(low, q0)) * q_scale
         m_new = tl.maximum(m, tl.max(s, 0))
         alpha = tl.exp2(m - m_new)
         p = tl.exp2(s - m_new[None, :])
         m = m_new
         b_p = p.to(tl.float16)
         if SCOPE == "token":
-            mass = mass * alpha[None, :] + p * tl.where(m_t, 1.0 / b_vs, 0.0)[:, None]
+            mass = mass * alpha[None, :] + p * tl.where(m_t, tl.exp2(-log_vs), 0.0)[:, None]
             codes = codes * alpha[None, :] + b_p.to(tl.float32)
             p_v = value_offsets(v_base, v_token, 0, ROW, ROW, PAGE, SPAN)
             low, high = unpack(tl.load(v_ptr + p_v), ASM)
