@@ -2,8 +2,8 @@
 
     python benchmarks/decode_variants.py --workers 14 --output results/<platform>/decode_variants.json
 
-A variant is ``scheme/page/kernel/TILExWARPSxSTAGESxSPLITS``; kernel ``table`` is what ``decode`` takes by itself. Each is
-first compared with fp32 attention over the same cache on odd lengths, in processes side by side (they fill
+A variant is ``scheme/page/kernel/TILExWARPSxSTAGESxSPLITS``; kernel ``table`` is what ``decode`` takes by itself.
+Each is first compared with fp32 attention over the same cache on odd lengths, in processes side by side (they fill
 Triton's compile cache too), then timed as ``decode_attention.py`` does. A variant that fails is a row with its
 reason. The output is written after every timing.
 """
@@ -65,8 +65,8 @@ def default_variants() -> list[str]:
     found += [f"{token}/128/unpacked/{cut}" for cut in ("64x4x4x8", "128x4x4x8", "128x4x3x16")]
     found += [f"{token}/{page}/unpacked/{cut}" for page in (16, 784) for cut in ("64x4x4x8", "32x1x4x8")]
     found += [f"{group}/64/table"]
-    found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8", "64x1x4x8", "64x2x4x8")]
-    found += [f"{kivi}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8")]
+    found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8", "32x2x4x8", "64x2x4x8")]
+    found += [f"{kivi}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8", "32x2x4x8")]
     found += [f"{kivi}/128/unpacked/32x1x4x16"]
     return found
 
@@ -150,7 +150,9 @@ def timings(rows: list[dict[str, Any]], args: argparse.Namespace, save: Any) -> 
         case = Case(args.batch, args.length, *HEADS[heads])
         expected = [case.answer(0), case.answer(case.batch - 1)]
         mine = [row for row in rows if row["heads"] == heads]
-        for scheme, page in dict.fromkeys((Variant.of(r["variant"]).scheme, Variant.of(r["variant"]).page) for r in mine):
+        for scheme, page in dict.fromkeys(
+            (Variant.of(r["variant"]).scheme, Variant.of(r["variant"]).page) for r in mine
+        ):
             good = [r for r in mine if r["variant"].startswith(f"{scheme}/{page}/") and "failed" not in r]
             if not good:
                 continue
@@ -163,6 +165,15 @@ def timings(rows: list[dict[str, Any]], args: argparse.Namespace, save: Any) -> 
             del filled
             gc.collect()
             torch.cuda.empty_cache()
+
+
+def once(args: argparse.Namespace) -> None:
+    """One launch of each variant on the first of ``args.heads``."""
+    case = Case(args.batch, args.length, *HEADS[args.heads[0]])
+    for variant in map(Variant.of, args.variants):
+        filled = (fill_windowed if variant.scheme.startswith("kivi") else fill)(variant.scheme, case, variant.page, 1)
+        filled.prepare(variant.config).calls[0]()
+        torch.cuda.synchronize()
 
 
 def show(row: dict[str, Any]) -> None:
@@ -182,11 +193,15 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=16384)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--check-seconds", type=float, default=90.0, help="limit of the numerics")
+    parser.add_argument("--once", action="store_true", help="only launch each variant once, under a profiler")
     parser.add_argument("--check", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.check:
         for text, heads in json.loads(args.check):
             print(json.dumps(attempt(Variant.of(text), heads)), flush=True)
+        return
+    if args.once:
+        once(args)
         return
     jobs = [(Variant.of(text), heads) for heads in args.heads for text in args.variants]
     began = time.monotonic()

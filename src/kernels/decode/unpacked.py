@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: RET505
+# ruff: noqa: RET505, SIM108
 # Triton's language is not Python: annotations there are compile-time values.
 """Decode attention over 4-bit codes that are unpacked to fp16 in registers. Two kernels' arguments, one kernel.
 
@@ -40,9 +40,7 @@ def in_pairs(x, ASM: tl.constexpr):
 def log2(x, ASM: tl.constexpr):
     """Logarithm in one instruction; Triton's own is a polynomial of fifteen."""
     if ASM == "ptx":
-        return tl.inline_asm_elementwise(
-            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
         return tl.log2(x)
 
@@ -108,7 +106,9 @@ def operands_of_words(low, high, ASM: tl.constexpr):
 
 
 @triton.jit
-def operands_of_planes(scale_ptr, offset, zero: tl.constexpr, WIDTH: tl.constexpr, SHIFT: tl.constexpr, ASM: tl.constexpr):
+def operands_of_planes(
+    scale_ptr, offset, zero: tl.constexpr, WIDTH: tl.constexpr, SHIFT: tl.constexpr, ASM: tl.constexpr
+):
     """The same from planes in the order of ``formats.layout.pair_order``: scales [WIDTH] words at ``offset``, zeros
     ``zero`` words further on. SHIFT: 12 or 10, see ``unpack_scaled``."""
     o = tl.arange(0, WIDTH)
@@ -162,7 +162,7 @@ def over_rows(x, ASM: tl.constexpr):
 @triton.jit
 def group_of_keys(
     k_ptr, p_k, ks_ptr, p_s, q_low, q_high, sum_low, sum_high, h: tl.constexpr,
-    ASM: tl.constexpr, GP: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, H: tl.constexpr,
+    ASM: tl.constexpr, PAGE: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """Scores [TILE, GP] times 2^-24 of groups h (low nibbles) and H + h (high nibbles), scaled per token."""
     low, high = unpack(tl.load(k_ptr + p_k + h * 32), ASM)
@@ -233,7 +233,9 @@ def tile_position(
 
 
 @triton.jit
-def value_offsets(v_base, v_token, first, ROWS: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, SPAN: tl.constexpr):
+def value_offsets(
+    v_base, v_token, first, ROWS: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, SPAN: tl.constexpr
+):
     """Offsets [ROWS, TILE] of values of dimensions ``first`` and on, transposed in blocks of 32 tokens."""
     o_d = first + tl.arange(0, ROWS)
     start = v_token // 32 * 32
@@ -357,12 +359,12 @@ def decode_unpacked_kernel(
             s = tl.where(m_t[:, None], s, float("-inf"))
         elif SCOPE == "group":
             p_s = k_scales + head * (PAGE * 2 * H) + k_token
-            s = group_of_keys(k_ptr, p_k, ks_ptr, p_s, q0, r0, a0, b0, 0, ASM, GP, PAGE, TILE, H)
+            s = group_of_keys(k_ptr, p_k, ks_ptr, p_s, q0, r0, a0, b0, 0, ASM, PAGE, H)
             if H > 1:
-                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q1, r1, a1, b1, 1, ASM, GP, PAGE, TILE, H)
+                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q1, r1, a1, b1, 1, ASM, PAGE, H)
             if H > 2:
-                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q2, r2, a2, b2, 2, ASM, GP, PAGE, TILE, H)
-                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q3, r3, a3, b3, 3, ASM, GP, PAGE, TILE, H)
+                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q2, r2, a2, b2, 2, ASM, PAGE, H)
+                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q3, r3, a3, b3, 3, ASM, PAGE, H)
             s = tl.where(m_t[:, None], s * q_scale, float("-inf"))
         else:
             number = i % (PAGE // TILE)
@@ -385,9 +387,7 @@ def decode_unpacked_kernel(
         else:
             mass = mass * alpha[None, :] + p
             p_s = v_scales + head * (PAGE * 2 * H)
-            low, high = group_of_values(
-                v_ptr, vs_ptr, v_base, v_token, p_s, i, 0, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
-            )
+            low, high = group_of_values(v_ptr, vs_ptr, v_base, v_token, p_s, i, 0, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H)
             x0 = tl.dot(low, b_p, x0 * alpha[None, :])
             y0 = tl.dot(high, b_p, y0 * alpha[None, :])
             if H > 1:

@@ -2,9 +2,9 @@
 # Triton's language is not Python: annotations there are compile-time values.
 """Decode attention over the newest tokens of a windowed scheme, which lie in 16 bit. Grid: (sequence, KV head, part).
 
-A part is 32 tokens, so that the few programs of a batch each wait for memory once. Tokens from the last whole group of 32 before the window on, WINDOW / 32 + 1 parts: their keys in codes
-up to the last multiple of 128, their values in codes outside of the newest 128, the rest in the ring, at its token's
-number modulo 128.
+A part is 32 tokens, so that the few programs of a batch each wait for memory once. The parts, WINDOW / 32 + 1, begin
+with the last whole group of 32 before the window. Keys are in codes up to the last multiple of 128, values outside
+of the newest 128; the rest is in the ring, at its token's number modulo 128.
 """
 
 import triton
