@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from adrbench.kernels.decode.config import LaunchConfig
 from adrbench.kernels.formats import scheme
-from adrbench.kernels.formats.layout import PagedCache, PageLayout
+from adrbench.kernels.formats.layout import PagedCache, PageLayout, Ring
 from decode_problem import Case
 
 Call = Callable[[], object]
@@ -81,8 +81,52 @@ def fill(name: str, case: Case, page_size: int, copies: int) -> Filled:
     return Filled(case, caches, table, scales)
 
 
+@dataclass(frozen=True)
+class FilledWindowed:
+    """Our caches of a windowed scheme, filled by the torch reference."""
+
+    case: Case
+    caches: list[PagedCache]
+    ring: Ring
+    table: torch.Tensor
+
+    def prepare(self, config: LaunchConfig | None = None) -> Prepared:
+        """As ``Filled.prepare``; bytes count the 16-bit rows too."""
+        from adrbench.kernels.decode.launch import decode_windowed
+
+        case, q, lengths = self.case, self.case.queries(), self.case.lengths()
+        outs = [torch.full_like(q, float("nan")) for _ in self.caches]
+        rows = torch.arange(case.batch, dtype=torch.int32, device="cuda")
+
+        def make(cache: PagedCache, out: torch.Tensor) -> Call:
+            return lambda: decode_windowed(
+                q, cache, self.ring, rows, self.table, lengths, case.softmax_scale, out=out, config=config,
+                longest=case.length,
+            )  # fmt: skip
+
+        calls = [make(cache, out) for cache, out in zip(self.caches, outs, strict=True)]
+        row = self.caches[0].layout.scheme.bytes_of_request(case.length, case.kv_heads, case.dim)
+        return Prepared(calls, outs[0], int(case.batch * row))
+
+
+def fill_windowed(name: str, case: Case, page_size: int, copies: int) -> FilledWindowed:
+    """Put the case's rows in caches of windowed scheme ``name``."""
+    from adrbench.kernels.store.windowed import store_request
+
+    layout = PageLayout(scheme(name), case.kv_heads, case.dim, page_size)
+    table = case.table(page_size)
+    cache = PagedCache.allocate(layout, table.numel(), "cuda")
+    ring = Ring.allocate(layout, case.batch, torch.bfloat16, "cuda")
+    for sequence, key, value in case.sequences():
+        store_request(cache, ring, sequence, key, value, table[sequence])
+    caches = [cache] + [PagedCache(layout, cache.buffer.clone()) for _ in range(copies - 1)]
+    return FilledWindowed(case, caches, ring, table)
+
+
 def ours(name: str, case: Case, page_size: int, copies: int) -> Prepared:
     """Our kernel on scheme ``name``."""
+    if scheme(name).depends_on_length:
+        return fill_windowed(name, case, page_size, copies).prepare()
     return fill(name, case, page_size, copies).prepare()
 
 
@@ -251,4 +295,5 @@ OURS = (
     "fp8_per_token_head",
     "int4_per_token_head",
     "int4_g32",
+    "kivi4",
 )

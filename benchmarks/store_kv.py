@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,16 @@ def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int) -> 
     }  # fmt: skip
 
 
+def compile_ahead(arguments: list[str], workers: int) -> None:
+    """Fill Triton's cache with the kernels from several processes, on few tokens."""
+    command = [sys.executable, __file__, *arguments]
+    running = [
+        subprocess.Popen([*command, "--shard", str(i), str(workers)], stdout=subprocess.DEVNULL) for i in range(workers)
+    ]
+    for process in running:
+        process.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path)
@@ -64,19 +75,32 @@ def main() -> None:
     parser.add_argument("--schemes", nargs="+", default=list(OURS))
     parser.add_argument("--warps", type=int, nargs="+", default=[None], help="of the block kernel")
     parser.add_argument("--registers", type=int, nargs="+", default=[None], help="limits of the block kernel's threads")
+    parser.add_argument("--early", type=int, nargs="+", default=[0], help="1: rows are loaded before their slots")
+    parser.add_argument("--workers", type=int, default=0, help="processes that compile ahead")
+    parser.add_argument("--shard", type=int, nargs=2, default=(0, 0), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    top = ceilings()
+    if args.workers and not args.shard[1]:
+        compile_ahead(sys.argv[1:], args.workers)
+    shard, shards = args.shard
+    top = {} if shards else ceilings()
     rows = []
     prompts = ((8192, 0), (8192, 5), (32, 5))
-    cases = itertools.product(((8, 128), (4, 256)), args.schemes, prompts, args.warps, args.registers)
-    for (heads, dim), name, (tokens, start), warps, registers in cases:
-        launch.BLOCK_WARPS, launch.BLOCK_REGISTERS = warps, registers
-        rows.append(row(name, heads, dim, tokens, args.page, start) | {"warps": warps, "registers": registers})
+    cases = itertools.product(((8, 128), (4, 256)), args.schemes, prompts, args.warps, args.registers, args.early)
+    for index, ((heads, dim), name, (tokens, start), warps, registers, early) in enumerate(cases):
+        launch.BLOCK_WARPS, launch.BLOCK_REGISTERS, launch.BLOCK_EARLY = warps, registers, bool(early)
+        if shards:
+            if start == 0 and index % shards == shard:
+                row(name, heads, dim, 256, args.page, start)
+            continue
+        rows.append(
+            row(name, heads, dim, tokens, args.page, start) | {"warps": warps, "registers": registers, "early": early}
+        )
         r = rows[-1]
         share = r["bytes_per_s"] / top["copy_bytes_per_s"]
-        head = f"store {name:<22} {heads}x{dim} {tokens} tokens {r['prompt']:<7} warps {warps} registers {registers}"
-        print(f"{head} {r['median_us']:8.1f} us {share:6.1%} of the copy ceiling", flush=True)
-    if args.output:
+        head = f"store {name:<22} {heads}x{dim} {tokens} tokens {r['prompt']:<7}"
+        cut = f"warps {warps} registers {registers} early {early}"
+        print(f"{head} {cut} {r['median_us']:8.1f} us {share:6.1%} of the copy ceiling", flush=True)
+    if args.output and not shards:
         write_json(args.output, {"device": torch.cuda.get_device_name(), "ceilings": top, "rows": rows})
 
 

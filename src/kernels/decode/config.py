@@ -19,6 +19,8 @@ MAX_SPLITS = 128
 class LaunchConfig:
     """``tile`` tokens per step, ``warps`` per program, ``stages`` of loads in flight, ``splits`` per sequence.
 
+    ``kernel``: ``unpacked`` for 4-bit codes that become fp16 in registers; empty for the scheme's own.
+
     ``stages`` is at least 2: with loads that are not pipelined, Triton 3.6 compiles 8-bit rows of 128
     bytes and more to wrong results on sm_90 (docs/kernels.md).
     """
@@ -27,6 +29,7 @@ class LaunchConfig:
     warps: int
     stages: int
     splits: int
+    kernel: str = ""
 
     def __post_init__(self) -> None:
         if self.stages < 2:
@@ -74,3 +77,9 @@ def choose(bits: int, head_dim: int, programs: int, longest: int, target: Target
     if target.kind == "cuda":
         return LaunchConfig(128 if bits == 4 else 64, 4, 6, splits)
     return LaunchConfig(64, 4, 2, splits)  # hip: from the compiled resources, not measured
+
+
+def choose_windowed(head_dim: int, programs: int, longest: int, target: Target) -> LaunchConfig:
+    """The launch of a scheme with a 16-bit window: one warp and one group of tokens at a time."""
+    resident = 2 if head_dim > 128 else 4
+    return LaunchConfig(32, 1, 4, split_count(programs, longest, target.units, 3 * resident), "unpacked")

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from adrbench.kernels.decode.config import LaunchConfig, choose, current_target
+from adrbench.kernels.decode.config import LaunchConfig, choose, choose_windowed, current_target
 from adrbench.kernels.decode.grouped import decode_grouped_kernel
 from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
-from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, PagedCache, PageLayout
+from adrbench.kernels.decode.unpacked import decode_unpacked_kernel
+from adrbench.kernels.decode.window import decode_window_kernel
+from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, PagedCache, PageLayout, Ring
 from adrbench.kernels.formats.scheme import Scheme
 from adrbench.kernels.store.launch import codes_pointer, scale_arguments, scope_of
 
@@ -85,8 +87,45 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
     }
 
 
+def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -> dict[str, Any]:
+    """Compile-time arguments of the kernel that unpacks 4-bit codes in registers.
+
+    Raises:
+        ValueError: a scheme of other widths, or pages that a windowed scheme cannot use.
+    """
+    scheme = layout.scheme
+    if scheme.key.values.bits != 4:
+        raise ValueError(f"{scheme.name}: only 4-bit codes are unpacked")
+    if layout.windowed and (layout.page_size % config.tile or config.tile != scheme.key.group):
+        raise ValueError(
+            f"{scheme.name}: pages must be a multiple of the group of {scheme.key.group} tokens and tiles be groups, "
+            f"got pages of {layout.page_size}, tiles of {config.tile}"
+        )
+    group = heads // layout.kv_heads
+    return {
+        "KV_HEADS": layout.kv_heads,
+        "GROUP": group,
+        "GP": max(8, int(triton.next_power_of_2(group))),
+        "D": layout.head_dim,
+        "PAGE": layout.page_size,
+        "TILE": config.tile,
+        "SPAN": page_span(layout.page_size, config.tile, 8),
+        "SCOPE": "channel" if layout.windowed else scope_of(scheme),
+        "WINDOW": scheme.value.residual,
+        "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
+        "ASM": "ptx" if kind == "cuda" else "none",
+    }
+
+
 GROUPED = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "BLOCK", "TILE", "SPAN", "RESIDUAL", "ASM")
 """The compile-time arguments that the kernel of grouped schemes takes."""
+
+
+def launched(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -> tuple[Any, dict[str, Any]]:
+    """(partial kernel, its compile-time arguments) of a launch."""
+    if config.kernel == "unpacked":
+        return decode_unpacked_kernel, unpacked_constants(layout, heads, config, kind)
+    return kernel_of(constants(layout, heads, config, kind))
 
 
 def kernel_of(fixed: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -161,7 +200,7 @@ def decode(
     key_scales, value_scales, scale_stride = scale_arguments(cache, scope_of(layout.scheme), key_scale, value_scale)
     parts = torch.empty((sequences, heads, config.splits, dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((sequences, heads, config.splits), dtype=torch.float32, device=q.device)
-    kernel, fixed = kernel_of(constants(layout, heads, config, target.kind))
+    kernel, fixed = launched(layout, heads, config, target.kind)
     kernel[(sequences, layout.kv_heads, config.splits)](
         q,
         codes_pointer(cache.key),
@@ -184,5 +223,59 @@ def decode(
     )
     decode_combine_kernel[(sequences * heads,)](
         parts, lse, out, D=dim, SPLITS=config.splits, SPLITS_PADDED=triton.next_power_of_2(config.splits)
+    )
+    return out
+
+
+def decode_windowed(
+    q: torch.Tensor,
+    cache: PagedCache,
+    ring: Ring,
+    rows: torch.Tensor,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    softmax_scale: float,
+    out: torch.Tensor | None = None,
+    config: LaunchConfig | None = None,
+    longest: int | None = None,
+) -> torch.Tensor:
+    """``decode`` for schemes that keep the newest tokens in 16 bit.
+
+    ``ring`` holds them, sequence i in row ``rows[i]`` (int32); other arguments as ``decode``.
+
+    Raises:
+        ValueError: arguments that the kernels do not take, with what they take.
+    """
+    _check(q, cache, table, lengths)
+    layout, target = cache.layout, current_target()
+    sequences, heads, dim = q.shape
+    if rows.shape != (sequences,) or rows.dtype != torch.int32:
+        raise ValueError(f"rows must be int32 [{sequences}], got {rows.dtype} {tuple(rows.shape)}")
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
+    if sequences == 0:
+        return out
+    if config is None:
+        reach = longest if longest is not None else table.shape[1] * layout.page_size
+        config = choose_windowed(dim, sequences * layout.kv_heads, reach, target)
+    assert cache.key_scale is not None
+    assert cache.value_scale is not None
+    splits = config.splits
+    fixed = unpacked_constants(layout, heads, config, target.kind)
+    all_parts = splits + fixed["PARTS"]
+    parts = torch.empty((sequences, heads, all_parts, dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((sequences, heads, all_parts), dtype=torch.float32, device=q.device)
+    planes = (codes_pointer(cache.key), codes_pointer(cache.value), cache.key_scale, cache.value_scale)
+    strides = (q.stride(0), table.stride(0), cache.key.stride(0), cache.key_scale.stride(0), splits)
+    decode_unpacked_kernel[(sequences, layout.kv_heads, splits)](
+        q, *planes, table, lengths, parts, lse, softmax_scale, *strides,
+        **fixed, num_warps=config.warps, num_stages=config.stages,
+    )  # fmt: skip
+    window = {name: fixed[name] for name in ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "WINDOW", "PARTS")}
+    decode_window_kernel[(sequences, layout.kv_heads, fixed["PARTS"])](
+        q, *planes, table, lengths, ring.key, ring.value, rows, parts, lse, softmax_scale, *strides,
+        **window, STEP=layout.scheme.key.window_step, num_warps=4,
+    )  # fmt: skip
+    decode_combine_kernel[(sequences * heads,)](
+        parts, lse, out, D=dim, SPLITS=all_parts, SPLITS_PADDED=triton.next_power_of_2(all_parts)
     )
     return out

@@ -42,6 +42,15 @@ PAGE_MULTIPLE = 16
 ALIGNMENT_BYTES = 16
 
 
+def pair_order(position: torch.Tensor, high: int) -> torch.Tensor:
+    """Where the fp16 scale of ``position`` lies in a plane of scale pairs, in fp16 numbers.
+
+    A plane holds, for every four neighbouring positions, four words: two for the low nibbles' scales, two for the
+    high ones' (``high`` 1), each of two scales that a register of codes needs together: 0 with 2, 1 with 3.
+    """
+    return position // 4 * 8 + high * 4 + position % 2 * 2 + position % 4 // 2
+
+
 def _aligned(size: float) -> int:
     return -(-math.ceil(size) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
@@ -63,6 +72,11 @@ class PageLayout:
         if self.page_size < PAGE_MULTIPLE or self.page_size % PAGE_MULTIPLE:
             raise ValueError(f"page size {self.page_size}: use a multiple of {PAGE_MULTIPLE} tokens")
         self.scheme.check_head_dim(self.head_dim)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether keys are quantised per channel and the newest tokens kept in 16 bit elsewhere."""
+        return self.scheme.key.scope == "channel"
 
     @property
     def values_transposed(self) -> bool:
@@ -148,6 +162,13 @@ class PagedCache:
     def _scale(self, offset: int, plane: Plane) -> torch.Tensor | None:
         import torch
 
+        if self.layout.windowed:
+            words = self.layout.head_dim // 2
+            inner = (self.layout.page_size // 32, 2, words)
+            if plane.scope == "row_group":
+                inner = (self.layout.head_dim // (2 * plane.group), 2, self.layout.page_size)
+            size = 4 * self.layout.kv_heads * math.prod(inner)
+            return self._plane(offset, size, torch.int32, (self.layout.kv_heads, *inner))
         if plane.scope == "row_group":
             groups = self.layout.head_dim // plane.group
             size = self.layout.kv_heads * groups * self.layout.page_size * 2 * plane.scale_bytes
@@ -166,3 +187,31 @@ class PagedCache:
     @cached_property
     def value_scale(self) -> torch.Tensor | None:
         return self._scale(self.layout.value_scale_offset, self.layout.scheme.value)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The newest tokens of windowed schemes in 16 bit: ``[rows, kv_heads, window, dim]`` each, one row for a sequence.
+
+    Token t of a sequence lies at ``t % window``.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+    @classmethod
+    def allocate(
+        cls, layout: PageLayout, rows: int, dtype: torch.dtype, device: torch.device | str, fill: float = float("nan")
+    ) -> Ring:
+        """A ring filled with a number that is noticed.
+
+        Raises:
+            ValueError: the scheme has no window.
+        """
+        import torch
+
+        if not layout.windowed:
+            raise ValueError(f"{layout.scheme.name} keeps no tokens in 16 bit")
+        shape = (rows, layout.kv_heads, layout.scheme.value.residual, layout.head_dim)
+        key, value = (torch.full(shape, fill, dtype=dtype, device=device) for _ in range(2))
+        return cls(key, value)

@@ -44,7 +44,12 @@ def launch_of(variant: Variant, layout: PageLayout, kind: str) -> tuple[Any, dic
         kernel, fixed = kernel_of(fixed)
         return kernel, fixed, config.warps, config.stages
     if variant.kernel == "store blocks":
-        return store_blocks_kernel, store.store_constants(layout), store.block_warps(layout), 3
+        return (
+            store_blocks_kernel,
+            store.store_constants(layout) | {"EARLY": store.BLOCK_EARLY},
+            store.block_warps(layout),
+            3,
+        )
     if variant.kernel == "store scattered":
         tile = 1 if layout.values_transposed else 16
         return store_scattered_kernel, store.store_constants(layout) | {"TILE": tile}, 1 if tile == 1 else 4, 3

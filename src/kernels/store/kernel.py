@@ -65,20 +65,30 @@ def grouped_codes(
 
 
 @triton.jit
+def rows_at(x_ptr, p_in, m_in, D: tl.constexpr, PACKED: tl.constexpr):
+    """Rows [TILE, row] in 16 bit at ``p_in`` [TILE] where ``m_in``, and, packed, their second halves."""
+    ROW: tl.constexpr = D // 2 if PACKED else D
+    p_x = x_ptr + p_in[:, None] + tl.arange(0, ROW)[None, :]
+    x = tl.load(p_x, mask=m_in[:, None], other=0.0)
+    if PACKED:
+        return x, tl.load(p_x + ROW, mask=m_in[:, None], other=0.0)
+    else:
+        return x, x
+
+
+@triton.jit
 def quantise(
-    x_ptr, scale_ptr, p_in, p_scale, m_in, m_t, head,
+    x, x_high, scale_ptr, p_scale, m_t, head,
     D: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr, SCOPE: tl.constexpr, PACKED: tl.constexpr,
     CODE: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Codes [TILE, row] of the rows at ``p_in`` [TILE]; scales of per-token schemes are stored at ``p_scale``.
+    """Codes [TILE, row] of the rows of ``rows_at``; scales of per-token schemes are stored at ``p_scale``.
 
-    Rows are loaded where ``m_in``, which does not wait for their slots as ``m_t`` does.
+    Rows were loaded without waiting for their slots, as ``m_t`` does.
     """
-    ROW: tl.constexpr = D // 2 if PACKED else D
-    p_x = x_ptr + p_in[:, None] + tl.arange(0, ROW)[None, :]
-    x = tl.load(p_x, mask=m_in[:, None], other=0.0).to(tl.float32)
+    x = x.to(tl.float32)
     if PACKED:
-        x_high = tl.load(p_x + ROW, mask=m_in[:, None], other=0.0).to(tl.float32)
+        x_high = x_high.to(tl.float32)
     if SCOPE == "group":
         p_group = p_scale + head * (PAGE * (D // 32 - 1))  # from one plane a head to one for each group
         code = grouped_codes(x, scale_ptr, p_group, m_t, 0, PAGE, FLOOR)
@@ -141,8 +151,10 @@ def store_scattered_kernel(
     p_head = page * page_stride + head * (PAGE * ROW)
     p_row = (p_head + token * ROW)[:, None] + o_d[None, :]
     CODE: tl.constexpr = k_ptr.dtype.element_ty
-    b_k = quantise(key_ptr, ks_ptr, p_key, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
-    b_v = quantise(value_ptr, vs_ptr, p_value, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
+    x, x_high = rows_at(key_ptr, p_key, m_in, D, PACKED)
+    b_k = quantise(x, x_high, ks_ptr, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
+    x, x_high = rows_at(value_ptr, p_value, m_in, D, PACKED)
+    b_v = quantise(x, x_high, vs_ptr, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
     tl.store(k_ptr + p_row, b_k, mask=m_t[:, None])
     if BLOCK:
         p_v = p_head[:, None] + tl.trans(value_rows(token, o_d, ROW, PAGE, BLOCK))
@@ -153,14 +165,17 @@ def store_scattered_kernel(
 
 @triton.jit
 def store_block(
-    anchor, anchor_slot, reach, start,
+    x, x_high, anchor, anchor_slot, reach, start,
     key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
     scale_stride,
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
-    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
+    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Store the block of the cache that holds token ``start + anchor`` at ``anchor_slot``, with all tokens
-    that lie in it as one run and at most ``reach`` tokens outside of the program's own."""
+    that lie in it as one run and at most ``reach`` tokens outside of the program's own.
+
+    EARLY: ``x`` and ``x_high`` are the rows from ``start`` on, taken where the block begins there.
+    """
     ROW: tl.constexpr = D // 2 if PACKED else D
     CODE: tl.constexpr = k_ptr.dtype.element_ty
     head = tl.program_id(1)
@@ -179,17 +194,42 @@ def store_block(
     p_scale = page * scale_stride + head * PAGE + block_start + o_i
     p_block = page * page_stride + (head * PAGE + block_start) * ROW
     if tl.program_id(2) == 0:
-        p_in = o_t.to(tl.int64) * key_stride + head * D
-        b_k = quantise(key_ptr, ks_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
+        if EARLY:
+            if anchor != in_block:
+                x, x_high = rows_at(key_ptr, o_t.to(tl.int64) * key_stride + head * D, m_in, D, PACKED)
+        else:
+            x, x_high = rows_at(key_ptr, o_t.to(tl.int64) * key_stride + head * D, m_in, D, PACKED)
+        b_k = quantise(x, x_high, ks_ptr, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
         tl.store(k_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), b_k, mask=m_t[:, None])
     else:
-        p_in = o_t.to(tl.int64) * value_stride + head * D
-        b_v = quantise(value_ptr, vs_ptr, p_in, p_scale, m_in, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
+        if EARLY:
+            if anchor != in_block:
+                x, x_high = rows_at(value_ptr, o_t.to(tl.int64) * value_stride + head * D, m_in, D, PACKED)
+        else:
+            x, x_high = rows_at(value_ptr, o_t.to(tl.int64) * value_stride + head * D, m_in, D, PACKED)
+        b_v = quantise(x, x_high, vs_ptr, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
         b_v = tl.trans(b_v)
         if tl.min(m_t.to(tl.int32), 0) == 1:
             tl.store(v_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), b_v)
         else:
             tl.store(v_ptr + p_block + (o_d[:, None] * width + o_i[None, :]), b_v, mask=m_t[None, :])
+
+
+@triton.jit
+def tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """Which of a program's tokens [BLOCK] lie in blocks that hold no program's first token, 1 or 0."""
+    o_i = tl.arange(0, BLOCK)
+    offset = (slot % PAGE) % BLOCK
+    owner = (start + o_i - offset + BLOCK - 1) // BLOCK * BLOCK  # first token of a program, if in the block
+    distance = owner - (start + o_i)
+    m_owner = (slot >= 0) & (owner < tokens) & (owner >= 0)
+    m_owner &= (offset + distance < BLOCK) & (slot % PAGE + distance < PAGE)
+    at_owner = tl.load(slot_ptr + owner, mask=m_owner, other=-2).to(tl.int32)
+    left = ((slot >= 0) & (at_owner != slot + distance) & (o_i > 0)).to(tl.int32)
+    first_block = first_slot % PAGE - (first_slot % PAGE) % BLOCK
+    in_first = (slot // PAGE == first_slot // PAGE) & (slot % PAGE - offset == first_block)
+    expected = o_i + tl.where(first_slot < 0, 1 << 30, first_slot)  # a skipped token has no block
+    return tl.where(in_first & (slot == expected), 0, left)
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -198,6 +238,7 @@ def store_blocks_kernel(
     scale_stride,
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
     SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,  # load rows before it is known where their block begins
 ):  # fmt: skip
     """Whole blocks of transposed values, for prompts; the same arguments as ``store_scattered_kernel``.
     Grid: (token blocks, KV heads, 2: keys and values).
@@ -210,29 +251,33 @@ def store_blocks_kernel(
     """
     start = tl.program_id(0) * BLOCK
     o_i = tl.arange(0, BLOCK)
-    slot = tl.load(slot_ptr + start + o_i, mask=start + o_i < tokens, other=-1).to(tl.int32)
+    m_own = start + o_i < tokens
+    slot = tl.load(slot_ptr + start + o_i, mask=m_own, other=-1).to(tl.int32)
     first_slot = tl.load(slot_ptr + start).to(tl.int32)
+    x = tl.zeros([BLOCK, D // 2 if PACKED else D], key_ptr.dtype.element_ty)
+    x_high = x
+    if EARLY:
+        # Most blocks begin with their program: their rows need not wait for the slots that say so.
+        o_t = (start + o_i).to(tl.int64)
+        if tl.program_id(2) == 0:
+            x, x_high = rows_at(key_ptr, o_t * key_stride + tl.program_id(1) * D, m_own, D, PACKED)
+        else:
+            x, x_high = rows_at(value_ptr, o_t * value_stride + tl.program_id(1) * D, m_own, D, PACKED)
+        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
     store_block(
-        0, first_slot, BLOCK, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride,
-        value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+        x, x_high, 0, first_slot, BLOCK, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens,
+        key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, EARLY,
     )  # fmt: skip
+    if not EARLY:
+        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
     offset = (slot % PAGE) % BLOCK
-    owner = (start + o_i - offset + BLOCK - 1) // BLOCK * BLOCK  # first token of a program, if in the block
-    distance = owner - (start + o_i)
-    m_owner = (slot >= 0) & (owner < tokens) & (owner >= 0)
-    m_owner &= (offset + distance < BLOCK) & (slot % PAGE + distance < PAGE)
-    at_owner = tl.load(slot_ptr + owner, mask=m_owner, other=-2).to(tl.int32)
-    left = ((slot >= 0) & (at_owner != slot + distance) & (o_i > 0)).to(tl.int32)
-    first_block = first_slot % PAGE - (first_slot % PAGE) % BLOCK
-    in_first = (slot // PAGE == first_slot // PAGE) & (slot % PAGE - offset == first_block)
-    expected = o_i + tl.where(first_slot < 0, 1 << 30, first_slot)  # a skipped token has no block
-    left = tl.where(in_first & (slot == expected), 0, left)
     while tl.max(left, 0) > 0:
         anchor = tl.min(tl.where(left > 0, o_i, BLOCK), 0)
         anchor_slot = tl.sum(tl.where(o_i == anchor, slot, 0), 0)
         store_block(
-            anchor, anchor_slot, 0, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens,
-            key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+            x, x_high, anchor, anchor_slot, 0, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
+            tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED,
+            BLOCK, False,
         )  # fmt: skip
         block_start = anchor_slot % PAGE - (anchor_slot % PAGE) % BLOCK
         same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)

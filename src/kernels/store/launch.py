@@ -22,6 +22,9 @@ BLOCK_WARPS: int | None = None
 BLOCK_REGISTERS: int | None = None
 """Limit of a thread's registers on NVIDIA, so that more programs fit a unit; None or 0: the compiler's choice."""
 
+BLOCK_EARLY = False
+"""Whether the block kernel loads rows before it is known where their block begins."""
+
 
 def block_warps(layout: PageLayout) -> int:
     """Warps of a program that stores one block, as measured: with a scale to find per row of few bytes, fewer
@@ -151,7 +154,7 @@ def store(
         blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads, 2)
         limit = {"maxnreg": BLOCK_REGISTERS} if BLOCK_REGISTERS else {}
         warps = BLOCK_WARPS or block_warps(cache.layout)
-        store_blocks_kernel[blocks](*arguments, **common, num_warps=warps, **limit)
+        store_blocks_kernel[blocks](*arguments, **common, EARLY=BLOCK_EARLY, num_warps=warps, **limit)
     else:
         tile = 1 if cache.layout.values_transposed else 16
         grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)

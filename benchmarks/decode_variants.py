@@ -1,0 +1,225 @@
+"""Variants of the 4-bit decode kernels side by side: right first, then fast.
+
+    python benchmarks/decode_variants.py --workers 14 --output results/<platform>/decode_variants.json
+
+A variant is ``scheme/page/kernel/TILExWARPSxSTAGESxSPLITS``; kernel ``table`` is what ``decode`` takes by itself.
+Each is first compared with fp32 attention over the same cache on odd lengths, in processes side by side (they fill
+Triton's compile cache too), then timed as ``decode_attention.py`` does. A variant that fails is a row with its
+reason. The output is written after every timing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from adrbench.evidence import write_json
+from adrbench.kernels.decode import check
+from adrbench.kernels.decode.config import LaunchConfig
+from decode_attention import HEADS, copies_for
+from decode_problem import Case
+from decode_providers import fill, fill_windowed
+from decode_timing import ceilings, time_calls
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel launch of a scheme on one page size."""
+
+    scheme: str
+    page: int
+    config: LaunchConfig | None
+
+    @classmethod
+    def of(cls, text: str) -> Variant:
+        scheme, page, kernel, *cut = text.split("/")
+        if kernel == "table":
+            return cls(scheme, int(page), None)
+        tile, warps, stages, splits = map(int, cut[0].split("x"))
+        return cls(scheme, int(page), LaunchConfig(tile, warps, stages, splits, "" if kernel == "codes" else kernel))
+
+    def __str__(self) -> str:
+        if self.config is None:
+            return f"{self.scheme}/{self.page}/table"
+        c = self.config
+        return f"{self.scheme}/{self.page}/{c.kernel or 'codes'}/{c.tile}x{c.warps}x{c.stages}x{c.splits}"
+
+
+def default_variants() -> list[str]:
+    """What the first run of this file compares."""
+    token, group, kivi = "int4_per_token_head", "int4_g32", "kivi4"
+    found = [f"{token}/{page}/table" for page in (16, 64, 128, 784)]
+    found += [f"{token}/64/unpacked/{cut}" for cut in ("64x2x4x8", "64x4x4x8", "32x1x4x8", "64x4x6x8", "64x4x4x16")]
+    found += [f"{token}/128/unpacked/{cut}" for cut in ("64x4x4x8", "128x4x4x8", "128x4x3x16")]
+    found += [f"{token}/{page}/unpacked/{cut}" for page in (16, 784) for cut in ("64x4x4x8", "32x1x4x8")]
+    found += [f"{group}/64/table"]
+    found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8", "32x2x4x8", "64x2x4x8")]
+    found += [f"{kivi}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8", "32x2x4x8")]
+    found += [f"{kivi}/128/unpacked/32x1x4x16"]
+    return found
+
+
+def error_of(variant: Variant, heads: str, seeds: int = 2) -> float:
+    """Largest relative error against fp32 attention over the same, poisoned cache."""
+    query_heads, kv_heads, dim = HEADS[heads]
+    page, worst = variant.page, 0.0
+    shape = check.Shape(
+        query_heads, kv_heads, dim, page, (page - 1, 1, 2 * page + 33, 0, 127, 129, 160, 161, 1027, 16, 5000)
+    )
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        problem = check.build(variant.scheme, shape, torch.bfloat16, "cuda")
+        first, again = (problem.attend(variant.config) for _ in range(2))
+        if not torch.equal(first, again):
+            raise ValueError("two runs differ: a race")
+        error = check.relative_error(first, problem.expected())
+        if error != error:
+            return error
+        worst = max(worst, error)
+    return worst
+
+
+def attempt(variant: Variant, heads: str) -> dict[str, Any]:
+    """The row of one variant's numerics."""
+    row: dict[str, Any] = {"variant": str(variant), "heads": heads}
+    try:
+        error = error_of(variant, heads)
+    except Exception as problem:
+        lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or ["no message"]
+        return row | {"failed": f"{type(problem).__name__}: {lines[-1][:300]}"}
+    limit = check.tolerance(variant.scheme, variant.config) * 1.5  # bf16 outputs; the check's own are fp16
+    row["kernel_error"] = error if error == error else None
+    return row if error <= limit else row | {"failed": f"error {error:.4g} is above {limit:g}"}
+
+
+def numerics(jobs: list[tuple[Variant, str]], workers: int, limit_s: float) -> list[dict[str, Any]]:
+    """Every job's row, from ``workers`` processes; a process that dies or is late costs its later jobs."""
+    parts = [jobs[i::workers] for i in range(workers)]
+    running = []
+    for part in parts:
+        text = json.dumps([[str(variant), heads] for variant, heads in part])
+        command = [sys.executable, __file__, "--check", text]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+    end, rows = time.monotonic() + limit_s, []
+    for process, part in zip(running, parts, strict=True):
+        try:
+            output, _ = process.communicate(timeout=max(1.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+        found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        rows += found
+        reason = f"the check ended before it (exit {process.returncode})"
+        rows += [{"variant": str(v), "heads": h, "failed": reason} for v, h in part[len(found) :]]
+    return rows
+
+
+def timed(row: dict[str, Any], filled: Any, variant: Variant, expected: list[torch.Tensor]) -> dict[str, Any]:
+    """``row`` with the time of the variant on a filled cache, and its error over the unquantised rows."""
+    try:
+        prepared = filled.prepare(variant.config)
+        for call in prepared.calls:
+            call()
+        torch.cuda.synchronize()
+        got = [prepared.out[0].float(), prepared.out[-1].float()]
+        errors = [float((g - e).norm() / e.norm()) for g, e in zip(got, expected, strict=True)]
+        timing = time_calls(prepared.calls, 0.06)
+    except Exception as problem:
+        return row | {"failed": f"{type(problem).__name__}: {str(problem)[:300]}"}
+    return row | {
+        "median_us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "samples": timing.samples,
+        "bytes": prepared.bytes, "bytes_per_s": prepared.bytes / timing.median_us * 1e6, "error": max(errors),
+    }  # fmt: skip
+
+
+def timings(rows: list[dict[str, Any]], args: argparse.Namespace, save: Any) -> None:
+    """Add times to the rows that are right; a cache is filled once for all variants of its scheme and page."""
+    for heads in args.heads:
+        case = Case(args.batch, args.length, *HEADS[heads])
+        expected = [case.answer(0), case.answer(case.batch - 1)]
+        mine = [row for row in rows if row["heads"] == heads]
+        for scheme, page in dict.fromkeys(
+            (Variant.of(r["variant"]).scheme, Variant.of(r["variant"]).page) for r in mine
+        ):
+            good = [r for r in mine if r["variant"].startswith(f"{scheme}/{page}/") and "failed" not in r]
+            if not good:
+                continue
+            copies = copies_for(case.batch * case.length * case.kv_heads * case.dim)
+            filled = (fill_windowed if scheme.startswith("kivi") else fill)(scheme, case, page, copies)
+            for row in good:
+                row |= timed(row, filled, Variant.of(row["variant"]), expected)
+                show(row)
+                save()
+            del filled
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def once(args: argparse.Namespace) -> None:
+    """One launch of each variant on the first of ``args.heads``."""
+    case = Case(args.batch, args.length, *HEADS[args.heads[0]])
+    for variant in map(Variant.of, args.variants):
+        filled = (fill_windowed if variant.scheme.startswith("kivi") else fill)(variant.scheme, case, variant.page, 1)
+        filled.prepare(variant.config).calls[0]()
+        torch.cuda.synchronize()
+
+
+def show(row: dict[str, Any]) -> None:
+    if "median_us" in row:
+        text = f"{row['median_us']:8.1f} us  {row['bytes_per_s'] / 1e12:6.3f} TB/s  error {row['error']:.4f}"
+    else:
+        text = row.get("failed", "right")
+    print(f"{row['heads']} {row['variant']:<48} {text}  kernel error {row.get('kernel_error')}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--variants", nargs="+", default=default_variants())
+    parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=16384)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--check-seconds", type=float, default=90.0, help="limit of the numerics")
+    parser.add_argument("--once", action="store_true", help="only launch each variant once, under a profiler")
+    parser.add_argument("--check", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.check:
+        for text, heads in json.loads(args.check):
+            print(json.dumps(attempt(Variant.of(text), heads)), flush=True)
+        return
+    if args.once:
+        once(args)
+        return
+    jobs = [(Variant.of(text), heads) for heads in args.heads for text in args.variants]
+    began = time.monotonic()
+    rows = numerics(jobs, args.workers, args.check_seconds)
+    print(f"numerics of {len(rows)} variants in {time.monotonic() - began:.0f} s", flush=True)
+    for row in rows:
+        if "failed" in row:
+            show(row)
+    top = ceilings()
+
+    def save() -> None:
+        host = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+        if args.output:
+            write_json(args.output, {"host": host, "ceilings": top, "arguments": sys.argv[1:], "rows": rows})
+
+    save()
+    timings(rows, args, save)
+
+
+if __name__ == "__main__":
+    main()
