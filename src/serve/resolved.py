@@ -48,6 +48,18 @@ def _integer(text: str | None) -> int | None:
         return None
 
 
+def block_size(label: int | None, blocks: int | None, tokens: int | None) -> int | None:
+    """Tokens per block: of the pool where it divides into its blocks, else as labelled.
+
+    The label is the API server's configuration, which in vLLM 0.20.2 does not hear of the block size that a
+    backend prefers (``AttentionBackend.get_preferred_block_size``): the engine raises its own copy only. Not for hybrid
+    models, whose pool is shared by groups of layers.
+    """
+    if not blocks or not tokens or tokens % blocks:
+        return label
+    return tokens // blocks
+
+
 def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, Any]:
     """Resolved settings of a running server; a value that vLLM does not tell is None, never guessed.
 
@@ -59,15 +71,17 @@ def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, 
     backends = [match.group(1) for pattern in BACKEND_LINES for match in pattern.finditer(log)]
     pool, concurrency = POOL_LINE.search(log), CONCURRENCY_LINE.search(log)
     weights, hybrid = WEIGHTS_LINE.search(log), HYBRID_BLOCK_LINE.search(log)
+    label, blocks = _integer(labels.get("block_size")), _integer(labels.get("num_gpu_blocks"))
+    tokens = _integer(pool.group(1).replace(",", "")) if pool else None
     return {
         "vllm_version": version,
         "attention_backend": next((r["chosen"] for r in reversed(reports) if r.get("chosen")), None)
         or (backends[-1] if backends else None),
         "kv_cache_dtype": labels.get("cache_dtype"),
-        "block_size": _integer(labels.get("block_size")),
-        "num_gpu_blocks": _integer(labels.get("num_gpu_blocks")),
+        "block_size": label if hybrid else block_size(label, blocks, tokens),
+        "num_gpu_blocks": blocks,
         "prefix_caching": labels.get("enable_prefix_caching"),
-        "kv_pool_tokens": _integer(pool.group(1).replace(",", "")) if pool else None,
+        "kv_pool_tokens": tokens,
         "max_concurrency": float(concurrency.group(2)) if concurrency else None,
         "max_concurrency_tokens": _integer(concurrency.group(1).replace(",", "")) if concurrency else None,
         "weights_gib": float(weights.group(1)) if weights else None,

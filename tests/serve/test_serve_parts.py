@@ -215,3 +215,19 @@ def test_kv_dtypes_of_another_host_come_from_its_version():
 def test_a_literal_of_strings_is_read():
     assert read_dtypes('CacheDType = Literal["auto", "fp8"]\n') == ("auto", "fp8")
     assert read_dtypes("CacheDType: TypeAlias = str\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("label", "blocks", "pool", "more", "expected"),
+    [
+        (16, 23927, "3,062,656", "", 128),  # CUSTOM prefers 128; the API server of vLLM 0.20.2 does not hear of it
+        (16, 50842, "813,472", "", 16),
+        (16, 50842, "813,473", "", 16),  # does not divide: the label
+        (784, 900, "352,800", "Setting attention block size to 784 tokens", 784),  # a hybrid model's groups share a pool
+    ],
+)
+def test_the_block_size_is_the_engines(tmp_path, label, blocks, pool, more, expected):
+    (tmp_path / "server.log").write_text(f"GPU KV cache size: {pool} tokens\n{more}\n")
+    metrics = f'vllm:cache_config_info{{block_size="{label}",num_gpu_blocks="{blocks}"}} 1.0\n'
+    resolved = read_resolved(tmp_path, metrics, None)
+    assert (resolved["block_size"], resolved["num_gpu_blocks"]) == (expected, blocks)
