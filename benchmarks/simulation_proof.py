@@ -93,7 +93,9 @@ class Worker:
         specification.write_text(json.dumps(self.spec | {"output": str(self.output), "schemes": names}))
         with self.log.open("a") as log:
             command = [sys.executable, str(KV / "proof.py"), str(specification)]
-            self.process = subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
+            # A cache of its own: engines of one configuration that start together would read each other's half files.
+            env = environment() | {"VLLM_CACHE_ROOT": str(self.folder / f"cache-{self.label}")}
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
 
     def over(self) -> bool:
         """Whether all is done that can be; starts a new engine for the rest where the process asks for one."""
