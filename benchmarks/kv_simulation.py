@@ -71,7 +71,8 @@ class Arm:
     def __init__(self, label: str, name: str, asked: dict[str, Any], folder: Path) -> None:
         self.label, self.name, self.folder = label, name, folder / f"{label}-{name}"
         self.folder.mkdir()
-        env = {**os.environ, **ENVIRONMENT}
+        # A compile cache of its own: arms that start together would read each other's half files.
+        env = {**os.environ, **ENVIRONMENT, "VLLM_CACHE_ROOT": str(self.folder / "cache")}
         if asked["simulation"] is not None:
             plugin = {"report": str(self.folder / "plugin.jsonl"), "kv_simulation": asked["simulation"]}
             env["ADRBENCH_PLUGIN"] = json.dumps(plugin)

@@ -14,8 +14,11 @@ wider) every scheme of the registry is run with CUDA graphs as a server has them
 * bf16 through the plugin is compared bit by bit with the same engine before the plugin is attached.
 * The work of a decode step must not wait for the device (PyTorch's synchronisation check).
 
-Several engines share the device, one in each of ``--workers`` processes per backend. Results are
-written as they come; what is not there after ``--seconds`` is listed as missing. Exit 0: all there and no problem.
+Several engines share the device, one in each of ``--workers`` processes per backend, and each runs several schemes; the
+most important are the first of an engine. Where exchanging the scheme of a running engine fails, or the scheme then
+has problems, the rest of its share goes on in a new engine, that scheme first, and only what it gives there counts.
+Results are written as they come; what is not there after ``--seconds`` is listed as missing. Exit 0: all there and
+no problem.
 """
 
 from __future__ import annotations
@@ -44,33 +47,61 @@ ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    "OMP_NUM_THREADS": "1",
     # fp32 products in fp32: Triton's default on NVIDIA is TF32, whose last bits would hide what is compared.
     "TRITON_F32_DEFAULT": "ieee",
 }
 
 
+IMPORTANT = (
+    "int8_per_token_head",
+    "fp8_per_tensor",
+    "int8_per_head",
+    "kivi4",
+    "kvquant4",
+    "first256_fp8",
+    "int4_hadamard",
+)
+"""What time is spent on first, in this order."""
+
+
 def shares(names: list[str], count: int) -> list[list[str]]:
-    """Schemes by process: heavy ones spread, and one without calibration first, so that no start waits for it."""
-    found: list[list[str]] = [[] for _ in range(count)]
-    heavy_first = sorted(names, key=lambda name: (not cases.windowed(name), cases.calibrated(name)))
-    for number, name in enumerate(heavy_first):
-        found[number % count].append(name)
-    return [sorted(share, key=cases.calibrated) for share in found if share]
+    """Schemes by process, in the order in which they are run: the important ones, then what takes least time."""
+
+    def rank(name: str) -> tuple[int, bool, str]:
+        return IMPORTANT.index(name) if name in IMPORTANT else len(IMPORTANT), cases.windowed(name), name
+
+    in_order = sorted(names, key=rank)
+    return [in_order[number::count] for number in range(min(count, len(in_order)))]
+
+
+def environment(threads: int = 1) -> dict[str, str]:
+    """Of the processes that are started; the project's package is found from any folder."""
+    path = os.pathsep.join(filter(None, (str(ROOT / "pythonpath"), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}
 
 
 class Worker:
-    """One process of tests/serve/kv/proof.py."""
+    """One share: a process of tests/serve/kv/proof.py, and another one where that cannot go on."""
 
     def __init__(self, label: str, spec: dict[str, Any], folder: Path) -> None:
-        self.label, self.spec, self.shown = label, spec, 0
+        self.label, self.spec, self.shown, self.folder = label, spec, 0, folder
         self.output, self.log = folder / f"{label}.jsonl", folder / f"{label}.log"
-        specification = folder / f"{label}.json"
-        specification.write_text(json.dumps(spec | {"output": str(self.output)}))
-        env = {**os.environ, **ENVIRONMENT}
-        with self.log.open("w") as log:
+        self.start(spec["schemes"])
+
+    def start(self, names: list[str]) -> None:
+        specification = self.folder / f"{self.label}.json"
+        specification.write_text(json.dumps(self.spec | {"output": str(self.output), "schemes": names}))
+        with self.log.open("a") as log:
             command = [sys.executable, str(KV / "proof.py"), str(specification)]
+            # A cache of its own: engines of one configuration that start together would read each other's half files.
+            env = environment() | {"VLLM_CACHE_ROOT": str(self.folder / f"cache-{self.label}")}
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+
+    def over(self) -> bool:
+        """Whether all is done that can be; starts a new engine for the rest where the process asks for one."""
+        if self.process.poll() == cases.NEW_ENGINE and (rest := missing(self.spec, self.rows())):
+            self.start(rest)
+        return self.process.poll() is not None
 
     def rows(self) -> list[dict[str, Any]]:
         if not self.output.is_file():
@@ -117,7 +148,8 @@ def missing(spec: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
 def show(row: dict[str, Any]) -> None:
     """One line a result."""
     if "problems" not in row:
-        print(f"{row['worker']}: ready after {row['start_s']:.0f} s", flush=True)
+        ready = f"ready after {row['start_s']:.0f} s" if "start_s" in row else f"again in a new engine: {row['again']}"
+        print(f"{row['worker']}: {ready}"[:600], flush=True)
         return
     cache, logits = (row.get("cache") or {}).get("right"), (row.get("logits") or {}).get("right")
     parts = [f"{row['part']} {row['backend']} {row.get('scheme', '')}", "ok" if not row["problems"] else "PROBLEM"]
@@ -170,8 +202,7 @@ def main() -> int:
         workers = {k: Worker(k, spec, folder) for k, spec in specifications(arguments, folder).items()}
         part = folder / "scales.part"
         calibrate = [sys.executable, str(KV / "calibrate.py"), str(arguments.model), str(ROOT / "README.md"), str(part)]
-        calibration = subprocess.Popen(calibrate, env={**os.environ, **ENVIRONMENT})
-        processes = [calibration, *(worker.process for worker in workers.values())]
+        calibration = subprocess.Popen(calibrate, env=environment(threads=1 if arguments.device == "cpu" else 4))
         try:
             while True:
                 if part.is_file() and calibration.poll() == 0:
@@ -180,14 +211,17 @@ def main() -> int:
                 for worker in workers.values():
                     worker.show_new()
                 write_json(arguments.output, found)
-                over = time.monotonic() - began > arguments.seconds
-                if over or all(process.poll() is not None for process in processes):
+                running = [worker for worker in workers.values() if not worker.over()]
+                late = time.monotonic() - began > arguments.seconds
+                if late or (not running and calibration.poll() is not None):
                     break
                 time.sleep(2)
         finally:
-            for process in processes:
+            for process in [calibration, *(worker.process for worker in workers.values())]:
                 process.kill()
                 process.wait()
+        for worker in workers.values():
+            worker.show_new()
         found = collect(workers, arguments, began)
         write_json(arguments.output, found)
     print(f"{found['results']} results, {found['with_problems']} with problems, missing: {found['missing']}")

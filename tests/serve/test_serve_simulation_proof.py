@@ -55,11 +55,40 @@ def test_in_bf16_the_cache_tells_what_logits_cannot():
     assert cases.verdict(BF16, run(NEAR, NEAR)) == []
 
 
-@pytest.mark.parametrize("workers", [1, 3, 7])
-def test_every_scheme_is_run_once_and_no_start_waits_for_calibration(workers):
+@pytest.mark.parametrize("workers", [1, 3, 7, 90])
+def test_every_scheme_is_run_once_and_the_important_ones_first(workers):
     shares = simulation_proof.shares(sorted(schemes()), workers)
     assert sorted(name for share in shares for name in share) == sorted(schemes())
-    assert not any(cases.calibrated(share[0]) for share in shares)
+    in_order = [share[turn] for turn in range(len(shares[0])) for share in shares if turn < len(share)]
+    assert in_order[: len(simulation_proof.IMPORTANT)] == list(simulation_proof.IMPORTANT)
+
+
+@pytest.mark.parametrize(("status", "engines"), [(cases.NEW_ENGINE, 3), (1, 1)])
+def test_a_process_that_cannot_go_on_is_followed_by_one_for_the_rest(tmp_path, monkeypatch, status, engines):
+    """Stands in for proof.py: one result, the next scheme `again`, then its exit status."""
+    script = tmp_path / "proof.py"
+    script.write_text(
+        "import json, sys\n"
+        "spec = json.load(open(sys.argv[1]))\n"
+        "rows = [{'start_s': 1.0}, {'scheme': spec['schemes'][0], 'problems': []}]\n"
+        "rows += [{'scheme': name, 'again': ['x']} for name in spec['schemes'][1:2]]\n"
+        "open(spec['output'], 'a').writelines(json.dumps(row) + '\\n' for row in rows)\n"
+        f"sys.exit({status})\n"
+    )
+    monkeypatch.setattr(simulation_proof, "KV", tmp_path)
+    spec = {"part": "schemes", "schemes": ["bf16", "kivi4", "kivi2"]}
+    spec |= {"backend": "TRITON_ATTN", "dtype": "float32", "graphs": True}
+    worker = simulation_proof.Worker("one", spec, tmp_path)
+    starts = 1
+    while True:
+        process = worker.process
+        process.wait(timeout=60)
+        if worker.over() and worker.process is process:
+            break
+        starts += worker.process is not process
+    assert starts == engines == sum("start_s" in row for row in worker.rows())
+    worker.show_new()
+    assert simulation_proof.missing(spec, worker.rows()) == spec["schemes"][engines:]
 
 
 def test_what_did_not_come_is_missing(tmp_path):

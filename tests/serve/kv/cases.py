@@ -34,6 +34,9 @@ WORST_TOKEN = 0.05
 A value beside a rounding boundary may fall on either side in two correct programs: one here and there. A token that
 was rounded in another way, or not at all, differs nearly everywhere.
 """
+NEW_ENGINE = 3
+"""Exit status of proof.py: what is left of its schemes needs a new engine."""
+
 # name: (scheme that vLLM simulates, what the reference does instead)
 WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "another-group": ("int4_g32", "int4_g32", {"group": 64}),

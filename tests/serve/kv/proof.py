@@ -7,6 +7,8 @@ SPECIFICATION (JSON): ``model``, ``text``, ``scales`` (calibration file, waited 
 ``output``, ``part`` (``schemes``, ``identity`` or ``syncs``). One JSON line a result is appended to ``output``.
 
 Between two schemes the simulation is exchanged and, with ``graphs``, captured anew by vLLM's own ``capture_model``.
+No server does that. What goes wrong after it is therefore no result: the process ends with ``cases.NEW_ENGINE`` and a
+line ``again``, and whoever started it gives the scheme an engine of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +150,17 @@ def one_scheme(bench: Bench, name: str) -> dict[str, Any]:
 
 def schemes(spec: dict[str, Any], report: Any) -> None:
     """All schemes of the specification in one engine; the first is the one it was started with."""
-    first = cases.settings(spec["schemes"][0], spec["scales"])
-    wait_for_scales(spec, spec["schemes"][0])
-    os.environ["ADRBENCH_PLUGIN"] = json.dumps({"kv_simulation": first})
+    from vllm import LLM  # noqa: F401  # takes about as long as the calibration that is then waited for
+
+    first = spec["schemes"][0]
+    wait_for_scales(spec, first)
+    os.environ["ADRBENCH_PLUGIN"] = json.dumps({"kv_simulation": cases.settings(first, spec["scales"])})
     began = time.monotonic()
-    bench = Bench(spec)
+    try:
+        bench = Bench(spec)
+    except Exception as error:
+        report({"scheme": first, "first": True, "problems": [f"no engine: {told(error)}"]})
+        raise SystemExit(cases.NEW_ENGINE) from error
     report({"start_s": time.monotonic() - began, "backend": bench.backend.get_name()})
     for number, name in enumerate(spec["schemes"]):
         began = time.monotonic()
@@ -161,8 +170,18 @@ def schemes(spec: dict[str, Any], report: Any) -> None:
                 bench.arm(cases.settings(name, spec["scales"]))
             found = one_scheme(bench, name)
         except Exception as error:
-            found = {"problems": [f"{type(error).__name__}: {error}"[:2000]]}
-        report({"scheme": name, "first": number == 0, "wall_s": time.monotonic() - began} | found)
+            traceback.print_exc()
+            found = {"problems": [told(error)]}
+        found = {"scheme": name, "first": number == 0, "wall_s": time.monotonic() - began} | found
+        if number and found["problems"]:
+            found["again"] = found.pop("problems")
+            report(found)
+            raise SystemExit(cases.NEW_ENGINE)
+        report(found)
+
+
+def told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
 
 
 def wait_for_scales(spec: dict[str, Any], name: str) -> None:
@@ -252,7 +271,7 @@ def main(path: str) -> None:
     try:
         {"schemes": schemes, "identity": identity, "syncs": syncs}[spec["part"]](spec, report)
     except Exception as error:
-        report({"problems": [f"{type(error).__name__}: {error}"[:3000]]})
+        report({"problems": [told(error)]})
         raise
 
 
