@@ -13,9 +13,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,33 +100,60 @@ def attempt(variant: Variant, heads: str) -> dict[str, Any]:
     try:
         error = error_of(variant, heads)
     except Exception as problem:
-        lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or ["no message"]
-        return row | {"failed": f"{type(problem).__name__}: {lines[-1][:300]}"}
-    limit = check.tolerance(variant.scheme, variant.config) * 1.5  # bf16 outputs; the check's own are fp16
-    row["kernel_error"] = error if error == error else None
+        return row | {"failed": message_of(problem)}
+    # Outputs, and what KIVI's window multiplies, are bf16 here; the check's own are fp16.
+    limit = max(check.tolerance(variant.scheme, variant.config) * 1.5, 1e-2)
+    row["kernel_error"] = error if math.isfinite(error) else None
     return row if error <= limit else row | {"failed": f"error {error:.4g} is above {limit:g}"}
 
 
-def numerics(jobs: list[tuple[Variant, str]], workers: int, limit_s: float) -> list[dict[str, Any]]:
-    """Every job's row, from ``workers`` processes; a process that dies or is late costs its later jobs."""
-    parts = [jobs[i::workers] for i in range(workers)]
-    running = []
-    for part in parts:
-        text = json.dumps([[str(variant), heads] for variant, heads in part])
-        command = [sys.executable, __file__, "--check", text]
-        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
-    end, rows = time.monotonic() + limit_s, []
-    for process, part in zip(running, parts, strict=True):
-        try:
-            output, _ = process.communicate(timeout=max(1.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
-        found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+def message_of(problem: Exception) -> str:
+    """One line of an exception: a compiler says it last, the device first."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or ["no message"]
+    text = lines[0][:200] if len(lines) == 1 else f"{lines[0][:200]} ... {lines[-1][:200]}"
+    return f"{type(problem).__name__}: {text}"
+
+
+def check_all(jobs: list[tuple[Variant, str]]) -> None:
+    """Print the jobs' rows; after a fault of the device this process can do no more."""
+    for variant, heads in jobs:
+        print(json.dumps(attempt(variant, heads)), flush=True)
+        torch.cuda.synchronize()
+
+
+def checked(jobs: list[tuple[Variant, str]], end: float) -> list[dict[str, Any]]:
+    """The jobs' rows, from a process that is replaced when it dies; what is left at time ``end`` failed."""
+    rows: list[dict[str, Any]] = []
+    while len(rows) < len(jobs):
+        rest, late = jobs[len(rows) :], False
+        text = json.dumps([[str(variant), heads] for variant, heads in rest])
+        # A file, not a pipe: a compiler that outlives its process would hold that open.
+        with tempfile.TemporaryFile("w+") as output:
+            command = [sys.executable, __file__, "--check", text]
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
+            try:
+                process.wait(timeout=max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                late = True
+            output.seek(0)
+            found = [json.loads(line) for line in output.read().splitlines() if line.startswith("{") and "}" in line]
         rows += found
-        reason = f"the check ended before it (exit {process.returncode})"
-        rows += [{"variant": str(v), "heads": h, "failed": reason} for v, h in part[len(found) :]]
+        if late:
+            reason, lost = "no time was left for its check", rest[len(found) :]
+        else:
+            reason = f"its process ended with {process.returncode}"
+            lost = [] if found else rest[:1]
+        rows += [{"variant": str(v), "heads": h, "failed": reason} for v, h in lost]
     return rows
+
+
+def numerics(jobs: list[tuple[Variant, str]], workers: int, limit_s: float) -> list[dict[str, Any]]:
+    """Every job's row, from ``workers`` processes at a time."""
+    end = time.monotonic() + limit_s
+    with ThreadPoolExecutor(workers) as pool:
+        return [row for rows in pool.map(lambda i: checked(jobs[i::workers], end), range(workers)) for row in rows]
 
 
 def timed(row: dict[str, Any], filled: Any, variant: Variant, expected: list[torch.Tensor]) -> dict[str, Any]:
@@ -135,9 +165,11 @@ def timed(row: dict[str, Any], filled: Any, variant: Variant, expected: list[tor
         torch.cuda.synchronize()
         got = [prepared.out[0].float(), prepared.out[-1].float()]
         errors = [float((g - e).norm() / e.norm()) for g, e in zip(got, expected, strict=True)]
+        if not all(map(math.isfinite, errors)):
+            return row | {"failed": "the output holds NaN or infinity"}
         timing = time_calls(prepared.calls, 0.06)
     except Exception as problem:
-        return row | {"failed": f"{type(problem).__name__}: {str(problem)[:300]}"}
+        return row | {"failed": message_of(problem)}
     return row | {
         "median_us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "samples": timing.samples,
         "bytes": prepared.bytes, "bytes_per_s": prepared.bytes / timing.median_us * 1e6, "error": max(errors),
@@ -157,7 +189,13 @@ def timings(rows: list[dict[str, Any]], args: argparse.Namespace, save: Any) -> 
             if not good:
                 continue
             copies = copies_for(case.batch * case.length * case.kv_heads * case.dim)
-            filled = (fill_windowed if scheme.startswith("kivi") else fill)(scheme, case, page, copies)
+            try:
+                filled = (fill_windowed if scheme.startswith("kivi") else fill)(scheme, case, page, copies)
+            except Exception as problem:
+                for row in good:
+                    row["failed"] = message_of(problem)
+                save()
+                continue
             for row in good:
                 row |= timed(row, filled, Variant.of(row["variant"]), expected)
                 show(row)
@@ -197,8 +235,7 @@ def main() -> None:
     parser.add_argument("--check", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.check:
-        for text, heads in json.loads(args.check):
-            print(json.dumps(attempt(Variant.of(text), heads)), flush=True)
+        check_all([(Variant.of(text), heads) for text, heads in json.loads(args.check)])
         return
     if args.once:
         once(args)

@@ -12,6 +12,7 @@ import argparse
 import itertools
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def slots_for(tokens: int, page: int, start: int) -> torch.Tensor:
     return order[position // page] * page + position % page
 
 
-def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int) -> dict[str, Any]:
+def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int, budget_s: float) -> dict[str, Any]:
     layout = PageLayout(scheme(name), heads, dim, page)
     written = tokens * layout.scheme.bytes_per_token(heads, dim)
     read = 4 * tokens * heads * dim
@@ -50,7 +51,7 @@ def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int) -> 
         key = torch.randn(tokens, heads, dim, device="cuda").to(torch.bfloat16)
         value = torch.randn_like(key)
         calls.append(lambda c=cache, k=key, v=value, s=slots: store(c, k, v, s, **scales))
-    timing = time_calls(calls)
+    timing = time_calls(calls, budget_s)
     return {
         "scheme": name, "kv_heads": heads, "dim": dim, "tokens": tokens, "page": page,
         "prompt": "block" if start == 0 else "ragged", "median_us": timing.median_us, "low_us": timing.low_us,
@@ -58,14 +59,53 @@ def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int) -> 
     }  # fmt: skip
 
 
-def compile_ahead(arguments: list[str], workers: int) -> None:
+def compile_ahead(arguments: list[str], workers: int, limit_s: float = 60.0) -> None:
     """Fill Triton's cache with the kernels from several processes, on few tokens."""
     command = [sys.executable, __file__, *arguments]
     running = [
         subprocess.Popen([*command, "--shard", str(i), str(workers)], stdout=subprocess.DEVNULL) for i in range(workers)
     ]
+    end = time.monotonic() + limit_s
     for process in running:
-        process.wait()
+        try:
+            process.wait(timeout=max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+Cut = tuple[int | None, int | None, int]
+"""Warps, limit of registers (None: the launcher's own), and 1 where rows are loaded before their slots."""
+
+
+def measure(name: str, shape: tuple[int, int, int, int, int], cut: Cut, budget_s: float) -> dict[str, Any]:
+    """``row`` with the block kernel cut as ``cut``, or why there is none."""
+    heads, dim, tokens, page, start = shape
+    warps, registers, early = cut
+    launch.BLOCK_WARPS, launch.BLOCK_REGISTERS, launch.BLOCK_EARLY = warps, registers, bool(early)
+    chosen = {"warps": warps, "registers": registers, "early": early}
+    try:
+        return row(name, heads, dim, tokens, page, start, budget_s) | chosen
+    except Exception as problem:
+        failed = f"{type(problem).__name__}: {str(problem)[:300]}"
+        return {
+            "scheme": name,
+            "kv_heads": heads,
+            "dim": dim,
+            "tokens": tokens,
+            "page": page,
+            "failed": failed,
+        } | chosen
+
+
+def show(found: dict[str, Any], ceiling: float) -> None:
+    head = f"store {found['scheme']:<22} {found['kv_heads']}x{found['dim']} {found['tokens']} tokens"
+    cut = f"warps {found['warps']} registers {found['registers']} early {found['early']}"
+    if "failed" in found:
+        print(f"{head} {cut} {found['failed']}", flush=True)
+        return
+    share = f"{found['bytes_per_s'] / ceiling:6.1%} of the copy ceiling"
+    print(f"{head} {found['prompt']:<7} {cut} {found['median_us']:8.1f} us {share}", flush=True)
 
 
 def main() -> None:
@@ -76,32 +116,27 @@ def main() -> None:
     parser.add_argument("--warps", type=int, nargs="+", default=[None], help="of the block kernel")
     parser.add_argument("--registers", type=int, nargs="+", default=[None], help="limits of the block kernel's threads")
     parser.add_argument("--early", type=int, nargs="+", default=[0], help="1: rows are loaded before their slots")
+    parser.add_argument("--budget", type=float, default=0.12, help="seconds of replays for one row")
     parser.add_argument("--workers", type=int, default=0, help="processes that compile ahead")
     parser.add_argument("--shard", type=int, nargs=2, default=(0, 0), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.workers and not args.shard[1]:
-        compile_ahead(sys.argv[1:], args.workers)
+    shapes, cuts = ((8, 128), (4, 256)), list(itertools.product(args.warps, args.registers, args.early))
     shard, shards = args.shard
-    top = {} if shards else ceilings()
-    rows = []
-    prompts = ((8192, 0), (8192, 5), (32, 5))
-    cases = itertools.product(((8, 128), (4, 256)), args.schemes, prompts, args.warps, args.registers, args.early)
-    for index, ((heads, dim), name, (tokens, start), warps, registers, early) in enumerate(cases):
-        launch.BLOCK_WARPS, launch.BLOCK_REGISTERS, launch.BLOCK_EARLY = warps, registers, bool(early)
-        if shards:
-            if start == 0 and index % shards == shard:
-                row(name, heads, dim, 256, args.page, start)
-            continue
-        rows.append(
-            row(name, heads, dim, tokens, args.page, start) | {"warps": warps, "registers": registers, "early": early}
-        )
-        r = rows[-1]
-        share = r["bytes_per_s"] / top["copy_bytes_per_s"]
-        head = f"store {name:<22} {heads}x{dim} {tokens} tokens {r['prompt']:<7}"
-        cut = f"warps {warps} registers {registers} early {early}"
-        print(f"{head} {cut} {r['median_us']:8.1f} us {share:6.1%} of the copy ceiling", flush=True)
-    if args.output and not shards:
-        write_json(args.output, {"device": torch.cuda.get_device_name(), "ceilings": top, "rows": rows})
+    if shards:
+        jobs = list(itertools.product(shapes, args.schemes, cuts))[shard::shards]
+        for shape, name, cut in jobs:
+            measure(name, (*shape, 256, args.page, 0), cut, 0.0)
+        return
+    if args.workers:
+        compile_ahead(sys.argv[1:], args.workers)
+    top, rows = ceilings(), []
+    # A decode step's 32 tokens go to the other kernel, whatever the cut.
+    prompts = [(tokens, start, cut) for tokens, start in ((8192, 0), (8192, 5)) for cut in cuts] + [(32, 5, cuts[0])]
+    for (heads, dim), name, (tokens, start, cut) in itertools.product(shapes, args.schemes, prompts):
+        rows.append(measure(name, (heads, dim, tokens, args.page, start), cut, args.budget))
+        show(rows[-1], top["copy_bytes_per_s"])
+        if args.output:
+            write_json(args.output, {"device": torch.cuda.get_device_name(), "ceilings": top, "rows": rows})
 
 
 if __name__ == "__main__":
