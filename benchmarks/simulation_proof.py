@@ -47,6 +47,8 @@ ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # fp32 products in fp32: Triton's default on NVIDIA is TF32, whose last bits would hide what is compared.
     "TRITON_F32_DEFAULT": "ieee",
 }

@@ -66,6 +66,8 @@ class Bench:
         self.steps = watch.Steps(self.runner, self.rows)
         self.text = self.llm.get_tokenizer().encode(Path(spec["text"]).read_text())
         self.reference = reference.load(spec["model"], spec["device"])
+        if spec["device"] == "cuda" and self.backend.get_name() != spec["backend"]:
+            raise RuntimeError(f"vLLM resolved {self.backend.get_name()}, asked was {spec['backend']}")
 
     @property
     def backend(self) -> Any:
@@ -143,7 +145,8 @@ def one_scheme(bench: Bench, name: str) -> dict[str, Any]:
             problems.append("the pool was large enough for all: nothing was preempted")
         found |= {"preempted": crowded, "afterwards": again}
     assert simulation is not None
-    facts = {key: simulation.counts.facts.get(key) for key in ("backend", "readers", "layers")}
+    facts = {key: simulation.counts.facts.get(key) for key in ("readers", "layers")}
+    facts["implementation"] = simulation.counts.facts.get("backend")
     seen, quantised = simulation.counts.read()
     return found | facts | {"tokens_seen": seen, "tokens_quantised": quantised, "problems": problems}
 
@@ -161,7 +164,7 @@ def schemes(spec: dict[str, Any], report: Any) -> None:
     except Exception as error:
         report({"scheme": first, "first": True, "problems": [f"no engine: {told(error)}"]})
         raise SystemExit(cases.NEW_ENGINE) from error
-    report({"start_s": time.monotonic() - began, "backend": bench.backend.get_name()})
+    report({"start_s": time.monotonic() - began, "backend": bench.backend.get_name()} | versions(spec["device"]))
     for number, name in enumerate(spec["schemes"]):
         began = time.monotonic()
         try:
@@ -178,6 +181,13 @@ def schemes(spec: dict[str, Any], report: Any) -> None:
             report(found)
             raise SystemExit(cases.NEW_ENGINE)
         report(found)
+
+
+def versions(device: str) -> dict[str, str]:
+    import vllm
+
+    name = torch.cuda.get_device_name() if device == "cuda" else device
+    return {"vllm": vllm.__version__, "torch": torch.__version__, "device": name}
 
 
 def told(error: Exception) -> str:
