@@ -146,7 +146,7 @@ UNPACKED = 4e-3
 
 def tolerance(name: str, config: LaunchConfig | None = None) -> float:
     """Largest relative error of a scheme's decode against fp32 over the same cache."""
-    if scheme(name).depends_on_length or (config is not None and config.kernel == "unpacked"):
+    if scheme(name).depends_on_length or (config is not None and config.kernel != ""):
         return UNPACKED
     return ONE_CODE.get(name, TOLERANCES[scheme(name).key.values.name])
 

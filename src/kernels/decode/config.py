@@ -19,7 +19,8 @@ MAX_SPLITS = 128
 class LaunchConfig:
     """``tile`` tokens per step, ``warps`` per program, ``stages`` of loads in flight, ``splits`` per sequence.
 
-    ``kernel``: ``unpacked`` for 4-bit codes that become fp16 in registers; empty for the scheme's own.
+    ``kernel``: ``unpacked`` for 4-bit codes that become fp16 in registers, ``wide`` for the same with scales
+    along summed axes that may be any fp16 number; empty for the scheme's own.
 
     ``stages`` is at least 2: with loads that are not pipelined, Triton 3.6 compiles 8-bit rows of 128
     bytes and more to wrong results on sm_90 (docs/kernels.md).

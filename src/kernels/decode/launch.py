@@ -114,6 +114,7 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
         "WINDOW": scheme.value.residual,
         "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
         "ASM": "ptx" if kind == "cuda" else "none",
+        "WIDE": config.kernel == "wide",
     }
 
 
@@ -123,7 +124,7 @@ GROUPED = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "BLOCK", "TILE", "SPAN", "RES
 
 def launched(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -> tuple[Any, dict[str, Any]]:
     """(partial kernel, its compile-time arguments) of a launch."""
-    if config.kernel == "unpacked":
+    if config.kernel:
         return decode_unpacked_kernel, unpacked_constants(layout, heads, config, kind)
     return kernel_of(constants(layout, heads, config, kind))
 

@@ -62,10 +62,37 @@ def unpack(x, ASM: tl.constexpr):
 
 
 @triton.jit
-def unpack_scaled(x, scale, zero, ASM: tl.constexpr):
+def unpack_scaled(x, scale, zero, ASM: tl.constexpr, WIDE: tl.constexpr, EIGHT: tl.constexpr):
     """``unpack`` times scale plus zero. On NVIDIA ``scale`` and ``zero`` are words of ``operands``, one for each
-    byte; elsewhere pairs (low, high) of fp32."""
-    if ASM == "ptx":
+    byte; elsewhere pairs (low, high) of fp32.
+
+    WIDE: codes as whole numbers in fp16 instead, by way of 1024 + u, so that scales may be any fp16 number; less
+    8 with EIGHT.
+    """
+    if ASM == "ptx" and WIDE:
+        if EIGHT:
+            return tl.inline_asm_elementwise(
+                """{ .reg .b32 h, a, b, c, d, k, l, m; shr.b32 h, $4, 8;
+                mov.b32 k, 0xE408E408; mov.b32 l, 0x2C002C00; mov.b32 m, 0xD480D480;
+                lop3.b32 a, $4, 0x000F000F, 0x64086408, 0x6A; lop3.b32 b, h, 0x000F000F, 0x64086408, 0x6A;
+                lop3.b32 c, $4, 0x00F000F0, 0x64806480, 0x6A; lop3.b32 d, h, 0x00F000F0, 0x64806480, 0x6A;
+                add.rn.f16x2 a, a, k; add.rn.f16x2 b, b, k; fma.rn.f16x2 c, c, l, m; fma.rn.f16x2 d, d, l, m;
+                fma.rn.f16x2 $0, a, $5, $9; fma.rn.f16x2 $1, b, $6, $10;
+                fma.rn.f16x2 $2, c, $7, $11; fma.rn.f16x2 $3, d, $8, $12; }""",
+                "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r", [x, scale, zero], dtype=(tl.float16, tl.float16), is_pure=True, pack=4,
+            )  # fmt: skip
+        else:
+            return tl.inline_asm_elementwise(
+                """{ .reg .b32 h, a, b, c, d, k, l, m; shr.b32 h, $4, 8;
+                mov.b32 k, 0xE400E400; mov.b32 l, 0x2C002C00; mov.b32 m, 0xD400D400;
+                lop3.b32 a, $4, 0x000F000F, 0x64086408, 0x6A; lop3.b32 b, h, 0x000F000F, 0x64086408, 0x6A;
+                lop3.b32 c, $4, 0x00F000F0, 0x64806480, 0x6A; lop3.b32 d, h, 0x00F000F0, 0x64806480, 0x6A;
+                add.rn.f16x2 a, a, k; add.rn.f16x2 b, b, k; fma.rn.f16x2 c, c, l, m; fma.rn.f16x2 d, d, l, m;
+                fma.rn.f16x2 $0, a, $5, $9; fma.rn.f16x2 $1, b, $6, $10;
+                fma.rn.f16x2 $2, c, $7, $11; fma.rn.f16x2 $3, d, $8, $12; }""",
+                "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r", [x, scale, zero], dtype=(tl.float16, tl.float16), is_pure=True, pack=4,
+            )  # fmt: skip
+    elif ASM == "ptx":
         return tl.inline_asm_elementwise(
             """{ .reg .b32 h, a, b, c, d; shr.b32 h, $4, 8;
             lop3.b32 a, $4, 0x000F000F, 0x00080008, 0x6A; lop3.b32 b, h, 0x000F000F, 0x00080008, 0x6A;
@@ -75,16 +102,33 @@ def unpack_scaled(x, scale, zero, ASM: tl.constexpr):
             "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r", [x, scale, zero], dtype=(tl.float16, tl.float16), is_pure=True, pack=4,
         )  # fmt: skip
     else:
-        low = ((x.to(tl.int32) ^ 8) & 0x0F).to(tl.float32) * (1.0 / UNIT)
-        high = ((x.to(tl.int32) ^ 0x80) & 0xF0).to(tl.float32) * (1.0 / UNIT)
+        low = ((x.to(tl.int32) ^ 8) & 0x0F).to(tl.float32)
+        high = ((x.to(tl.int32) ^ 0x80) & 0xF0).to(tl.float32)
+        if WIDE:
+            high *= 1.0 / 16
+            if EIGHT:
+                low -= 8.0
+                high -= 8.0
+        else:
+            low *= 1.0 / UNIT
+            high *= 1.0 / UNIT
         return (low * scale[0] + zero[0]).to(tl.float16), (high * scale[1] + zero[1]).to(tl.float16)
 
 
 @triton.jit
-def operands_of_words(low, high, ASM: tl.constexpr):
+def operands_of_words(low, high, ASM: tl.constexpr, WIDE: tl.constexpr):
     """Operands of ``unpack_scaled`` for values [N], from words (fp16 scale, fp16 offset of code 8) of the group of low
-    nibbles and of that of high ones."""
-    if ASM == "ptx":
+    nibbles and of that of high ones. WIDE: as they are, for EIGHT."""
+    if ASM == "ptx" and WIDE:
+        return tl.inline_asm_elementwise(
+            """prmt.b32 $0, $8, $10, 0x5410; prmt.b32 $4, $8, $10, 0x7632;
+            prmt.b32 $1, $9, $11, 0x5410; prmt.b32 $5, $9, $11, 0x7632;
+            prmt.b32 $2, $12, $14, 0x5410; prmt.b32 $6, $12, $14, 0x7632;
+            prmt.b32 $3, $13, $15, 0x5410; prmt.b32 $7, $13, $15, 0x7632;""",
+            "=&r,=&r,=&r,=&r,=&r,=&r,=&r,=&r,r,r,r,r,r,r,r,r", [low, high], dtype=(tl.int32, tl.int32), is_pure=True,
+            pack=4,
+        )  # fmt: skip
+    elif ASM == "ptx":
         # Scales times 2^12 (high: 2^8); offset - 8 scale, times 2^-12.
         return tl.inline_asm_elementwise(
             """{ .reg .b32 s, z, k, m, n, a, b;
@@ -102,20 +146,26 @@ def operands_of_words(low, high, ASM: tl.constexpr):
     else:
         s0, z0 = halves_of(low)
         s1, z1 = halves_of(high)
-        return (s0 * 4096.0, s1 * 256.0), ((z0 - 8.0 * s0) * (1.0 / 4096), (z1 - 8.0 * s1) * (1.0 / 4096))
+        if WIDE:
+            return (s0, s1), (z0, z1)
+        else:
+            return (s0 * 4096.0, s1 * 256.0), ((z0 - 8.0 * s0) * (1.0 / 4096), (z1 - 8.0 * s1) * (1.0 / 4096))
 
 
 @triton.jit
 def operands_of_planes(
-    scale_ptr, offset, zero: tl.constexpr, WIDTH: tl.constexpr, SHIFT: tl.constexpr, ASM: tl.constexpr
-):
+    scale_ptr, offset, zero: tl.constexpr, WIDTH: tl.constexpr, SHIFT: tl.constexpr, ASM: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
     """The same from planes in the order of ``formats.layout.pair_order``: scales [WIDTH] words at ``offset``, zeros
     ``zero`` words further on. SHIFT: 12 or 10, see ``unpack_scaled``."""
     o = tl.arange(0, WIDTH)
     if ASM == "ptx":
         scale = tl.load(scale_ptr + offset + o)
         zeros = tl.load(scale_ptr + offset + zero + o)
-        if SHIFT == 12:
+        if WIDE:
+            return scale, zeros
+        elif SHIFT == 12:
             return tl.inline_asm_elementwise(
                 """{ .reg .b32 a, b, c;
                 mov.b32 a, 0x6C006C00; mov.b32 b, 0x5C005C00; mov.b32 c, 0x0C000C00;
@@ -146,8 +196,11 @@ def operands_of_planes(
         s1 = (tl.load(scale_ptr + offset + word + 2) >> half).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
         z0 = (tl.load(scale_ptr + offset + zero + word) >> half).to(tl.int16).to(tl.float16, bitcast=True)
         z1 = (tl.load(scale_ptr + offset + zero + word + 2) >> half).to(tl.int16).to(tl.float16, bitcast=True)
-        zeros = (z0.to(tl.float32) * (1.0 / BACK), z1.to(tl.float32) * (1.0 / BACK))
-        return (s0 * FACTOR, s1 * (FACTOR // 16)), zeros
+        if WIDE:
+            return (s0, s1), (z0.to(tl.float32), z1.to(tl.float32))
+        else:
+            zeros = (z0.to(tl.float32) * (1.0 / BACK), z1.to(tl.float32) * (1.0 / BACK))
+            return (s0 * FACTOR, s1 * (FACTOR // 16)), zeros
 
 
 @triton.jit
@@ -256,16 +309,17 @@ def value_offsets(
 def group_of_values(
     v_ptr, vs_ptr, v_base, v_token, p_s, tile, h: tl.constexpr, SCOPE: tl.constexpr, ASM: tl.constexpr,
     PAGE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, ROW: tl.constexpr, H: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Values [32, TILE] times 2^-12 of the groups h and H + h."""
+    """Values [32, TILE] of the groups h and H + h, not WIDE times 2^-12."""
     b_v = tl.load(v_ptr + value_offsets(v_base, v_token, h * 32, 32, ROW, PAGE, SPAN))
     if SCOPE == "group":
         low = tl.load(vs_ptr + p_s + v_token + h * PAGE)
-        scale, zero = operands_of_words(low, tl.load(vs_ptr + p_s + v_token + (H + h) * PAGE), ASM)
+        scale, zero = operands_of_words(low, tl.load(vs_ptr + p_s + v_token + (H + h) * PAGE), ASM, WIDE)
     else:
         place = p_s + h * 2 * PAGE + tile % (PAGE // TILE) * TILE
-        scale, zero = operands_of_planes(vs_ptr, place, PAGE, TILE, 12, ASM)
-    return unpack_scaled(b_v, over_rows(scale, ASM), over_rows(zero, ASM), ASM)
+        scale, zero = operands_of_planes(vs_ptr, place, PAGE, TILE, 12, ASM, WIDE)
+    return unpack_scaled(b_v, over_rows(scale, ASM), over_rows(zero, ASM), ASM, WIDE, SCOPE == "group")
 
 
 @triton.jit(do_not_specialize=["splits", "table_stride"])
@@ -279,6 +333,7 @@ def decode_unpacked_kernel(
     WINDOW: tl.constexpr,  # newest tokens that another kernel attends to, after the last whole tile before them
     PARTS: tl.constexpr,  # parts of a row of o_ptr beyond ``splits``
     ASM: tl.constexpr,
+    WIDE: tl.constexpr,  # scales along summed axes may be any fp16 number; see ``unpack_scaled``
 ):  # fmt: skip
     """Arguments and outputs as ``kernel.decode_partial_kernel``."""
     sequence, head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -328,7 +383,7 @@ def decode_unpacked_kernel(
             start = tl.sum(q0.to(tl.float32), 0) + 16.0 * tl.sum(r0.to(tl.float32), 0)
             start = tl.broadcast_to((start * (-8.0 / UNIT))[None, :], (TILE, GP))
             q_scale *= UNIT
-        else:
+        elif not WIDE:
             q_scale *= 16384.0
 
     VROWS: tl.constexpr = ROW if SCOPE == "token" else 32
@@ -369,8 +424,10 @@ def decode_unpacked_kernel(
         else:
             number = i % (PAGE // TILE)
             place = k_scales + (head * (PAGE // 32) + number) * D
-            scale, zero = operands_of_planes(ks_ptr, place, ROW, ROW, 10, ASM)
-            low, high = unpack_scaled(tl.load(k_ptr + p_k), over_rows(scale, ASM), over_rows(zero, ASM), ASM)
+            scale, zero = operands_of_planes(ks_ptr, place, ROW, ROW, 10, ASM, WIDE)
+            low, high = unpack_scaled(
+                tl.load(k_ptr + p_k), over_rows(scale, ASM), over_rows(zero, ASM), ASM, WIDE, False
+            )
             s = tl.dot(high, r0, tl.dot(low, q0)) * q_scale
         m_new = tl.maximum(m, tl.max(s, 0))
         alpha = tl.exp2(m - m_new)
@@ -387,23 +444,25 @@ def decode_unpacked_kernel(
         else:
             mass = mass * alpha[None, :] + p
             p_s = v_scales + head * (PAGE * 2 * H)
-            low, high = group_of_values(v_ptr, vs_ptr, v_base, v_token, p_s, i, 0, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H)
+            low, high = group_of_values(
+                v_ptr, vs_ptr, v_base, v_token, p_s, i, 0, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H, WIDE
+            )
             x0 = tl.dot(low, b_p, x0 * alpha[None, :])
             y0 = tl.dot(high, b_p, y0 * alpha[None, :])
             if H > 1:
                 low, high = group_of_values(
-                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 1, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
+                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 1, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H, WIDE
                 )
                 x1 = tl.dot(low, b_p, x1 * alpha[None, :])
                 y1 = tl.dot(high, b_p, y1 * alpha[None, :])
             if H > 2:
                 low, high = group_of_values(
-                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 2, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
+                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 2, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H, WIDE
                 )
                 x2 = tl.dot(low, b_p, x2 * alpha[None, :])
                 y2 = tl.dot(high, b_p, y2 * alpha[None, :])
                 low, high = group_of_values(
-                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 3, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
+                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 3, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H, WIDE
                 )
                 x3 = tl.dot(low, b_p, x3 * alpha[None, :])
                 y3 = tl.dot(high, b_p, y3 * alpha[None, :])
@@ -419,7 +478,8 @@ def decode_unpacked_kernel(
         tl.store(p_o, (x0 - eight) * norm[None, :], mask=m_g[None, :])
         tl.store(p_o + ROW, (y0 * (1.0 / 16) - eight) * norm[None, :], mask=m_g[None, :])
     else:
-        norm *= 4096.0
+        if not WIDE:
+            norm *= 4096.0
         tl.store(p_o, x0 * norm[None, :], mask=m_g[None, :])
         tl.store(p_o + ROW, y0 * norm[None, :], mask=m_g[None, :])
         if H > 1:
