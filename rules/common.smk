@@ -99,13 +99,23 @@ def devices(count):
     return SITE.resources(count)
 
 
+BASELINE = PLATFORM.baseline.name
+ARM_BY_NAME = {arm.name: arm for arm in PLATFORM.arms}
+DEVICES_OF = {name: jobs.devices(RUN, arm) for name, arm in ARM_BY_NAME.items()}
+
+
 def arm_devices():
-    """Resources of a job of one arm: a tensor-parallel arm takes several devices."""
+    """Resources of a job of one arm: a tensor-parallel arm takes several devices.
+
+    Functions only where arms differ: Snakemake calls each of them for each job.
+    """
+    if len(set(DEVICES_OF.values())) == 1:
+        return devices(DEVICES_OF[BASELINE])
 
     def of(name):
-        return lambda wildcards: SITE.resources(
-            jobs.devices(RUN, known_arm(wildcards))
-        )[name]
+        return lambda wildcards: SITE.resources(DEVICES_OF[known_arm(wildcards).name])[
+            name
+        ]
 
     return devices(1) | {
         name: of(name) for name in ("device", "gres") if name in devices(1)
@@ -122,12 +132,11 @@ def known_arm(wildcards):
     Raises:
         WorkflowError: it is not an arm of this platform.
     """
-    names = [arm.name for arm in PLATFORM.arms]
-    if wildcards.arm not in names:
+    if wildcards.arm not in ARM_BY_NAME:
         raise WorkflowError(
-            f"{wildcards.arm!r} is not an arm of platform {P}; there are {', '.join(names)}"
+            f"{wildcards.arm!r} is not an arm of platform {P}; there are {', '.join(ARM_BY_NAME)}"
         )
-    return PLATFORM.arm(wildcards.arm)
+    return ARM_BY_NAME[wildcards.arm]
 
 
 STARTS = Order(
@@ -151,7 +160,6 @@ NOISE_FLOOR = f"{RESULTS}/noise_floor.json"
 AGREEMENT = f"{RESULTS}/agreement/compare.json"
 CALIBRATION = f"{RESULTS}/calibrate.json"
 MEMORY = f"{RESULTS}/memory.json"
-BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
 
