@@ -3,6 +3,8 @@ import json
 import os
 
 from adrbench.decide.interleave import Order
+from adrbench.evidence import canonical
+from adrbench.handover import hand_over
 from snakemake.settings.types import DeploymentMethod
 
 
@@ -34,7 +36,8 @@ ENVIRONMENT = {
 
 
 # One shell line for every job. The specification is one quoted word, so that no value of the configuration
-# is read by the shell; tee shows progress and keeps the log; without -i Ctrl-C would end it before the job.
+# is read by the shell (a long one lies in a file: adrbench.handover); tee shows progress and keeps the log; without
+# -i Ctrl-C would end it before the job.
 # Caches of vLLM, Triton and torch go into the working folder: nothing is written outside it.
 CACHES = {
     "XDG_CACHE_HOME": ".cache",
@@ -62,6 +65,15 @@ PROJECT = f"{PATHS} {quoted(PYTHON)} "
 def constant(value):
     """A parameter as it is: in a plain text Snakemake would take `{word}` for a wildcard."""
     return lambda wildcards: value
+
+
+# Specifications that are too long for a command line, by digest; `make clean` removes them.
+SPECIFICATIONS = Path(".snakemake/specifications")
+
+
+def specification(value):
+    """What a job gets as `params.spec`: its specification, or the file that holds it."""
+    return hand_over(canonical(value), SPECIFICATIONS, write=not workflow.dryrun)
 
 
 def project(arguments):
