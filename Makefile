@@ -6,7 +6,7 @@ ifeq (,$(shell command -v $(PYTHON)))
 PYTHON := python3
 endif
 
-.PHONY: all reports/all status audit audit-dependencies setup bundle dry-run test test-faults test-queue test-kv lint format documents drift clean
+.PHONY: all reports/all status audit audit-dependencies setup bundle dry-run test test-faults test-queue test-kv test-docs lint format documents drift clean
 all: reports/adr0011.md reports/index.html
 
 setup:
@@ -51,6 +51,10 @@ test-queue: setup
 # Every KV scheme in a real vLLM against a plain torch model.
 test-kv: setup
 	@$(BIN)/python -m pytest tests/serve/test_serve_simulation_live.py -m "kv or slow" $(PYTEST)
+
+# Commands of the documents that take minutes, as they are written, in a copy of the project.
+test-docs: setup
+	@$(BIN)/python -m pytest tests/test_docs_commands.py -m "docs or not docs" $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check src tests envs benchmarks

@@ -25,7 +25,6 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
 from adrbench.config import inputs, jobs
-from adrbench.evidence import canonical
 
 end_with_batch_script()
 

@@ -28,10 +28,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import served_shapes
 from adrbench.evidence import write_json
+from adrbench.model import shapes
 
 READY = "READY "
 ENVIRONMENT = {
@@ -244,7 +242,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All models: their arms start together, the repeats of one model at a time."""
     models = {"model": (Path(arguments.model), False)} if arguments.model else {}
     if arguments.shape:
-        shape = served_shapes.write(arguments.shape, folder / arguments.shape, arguments.layers)
+        shape = shapes.write(arguments.shape, folder / arguments.shape, arguments.layers)
         models[arguments.shape] = (shape, True)
     if not models:
         raise SystemExit("name a --model folder, a --shape, or both")
@@ -280,7 +278,7 @@ def show(label: str, found: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="Hugging Face model folder")
-    parser.add_argument("--shape", choices=served_shapes.SHAPES, help="a model of this shape, random weights")
+    parser.add_argument("--shape", choices=shapes.SHAPES, help="a model of this shape, random weights")
     parser.add_argument("--layers", type=int, help="layers of the shape; recorded")
     parser.add_argument("--schemes", nargs="*", default=["int8_per_token_head"])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

@@ -19,7 +19,7 @@ if PLATFORM.agreement is not None:
         resources:
             **arm_devices(),
         params:
-            spec=lambda wildcards: canonical(
+            spec=lambda wildcards: specification(
                 jobs.agreement(
                     RUN,
                     known_arm(wildcards),
@@ -48,7 +48,7 @@ if PLATFORM.agreement is not None:
         container:
             PLATFORM.serve.container
         params:
-            spec=canonical(jobs.compare(RUN, replays())),
+            spec=lambda wildcards: specification(jobs.compare(RUN, replays())),
             code=jobs.code_digest("compare"),
         message:
             "agreement: all replays against the baseline's (log: {log})"

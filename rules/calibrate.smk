@@ -16,7 +16,9 @@ if PLATFORM.calibrate is not None:
         resources:
             **devices(1),
         params:
-            spec=canonical(jobs.calibrate(RUN, MODEL, MODEL_EVIDENCE)),
+            spec=lambda wildcards: specification(
+                jobs.calibrate(RUN, MODEL, MODEL_EVIDENCE)
+            ),
             code=jobs.code_digest("calibrate"),
             python=RUN.python("serve"),
         message:

@@ -14,7 +14,7 @@ if RUN.main.claims.enabled:
         container:
             PLATFORM.serve.container
         params:
-            spec=constant(canonical(jobs.claims(RUN, SERVE_PYTHON))),
+            spec=lambda wildcards: specification(jobs.claims(RUN, SERVE_PYTHON)),
             code=jobs.code_digest("claims"),
         message:
             "claims: statements of the documents (log: {log})"

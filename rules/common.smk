@@ -3,6 +3,8 @@ import json
 import os
 
 from adrbench.decide.interleave import Order
+from adrbench.evidence import canonical
+from adrbench.handover import hand_over
 from snakemake.settings.types import DeploymentMethod
 
 
@@ -34,7 +36,8 @@ ENVIRONMENT = {
 
 
 # One shell line for every job. The specification is one quoted word, so that no value of the configuration
-# is read by the shell; tee shows progress and keeps the log; without -i Ctrl-C would end it before the job.
+# is read by the shell (a long one lies in a file: adrbench.handover); tee shows progress and keeps the log; without
+# -i Ctrl-C would end it before the job.
 # Caches of vLLM, Triton and torch go into the working folder: nothing is written outside it.
 CACHES = {
     "XDG_CACHE_HOME": ".cache",
@@ -62,6 +65,15 @@ PROJECT = f"{PATHS} {quoted(PYTHON)} "
 def constant(value):
     """A parameter as it is: in a plain text Snakemake would take `{word}` for a wildcard."""
     return lambda wildcards: value
+
+
+# Specifications that are too long for a command line, by digest; `make clean` removes them.
+SPECIFICATIONS = Path(".snakemake/specifications")
+
+
+def specification(value):
+    """What a job gets as `params.spec`: its specification, or the file that holds it."""
+    return hand_over(canonical(value), SPECIFICATIONS, write=not workflow.dryrun)
 
 
 def project(arguments):
@@ -99,13 +111,23 @@ def devices(count):
     return SITE.resources(count)
 
 
+BASELINE = PLATFORM.baseline.name
+ARM_BY_NAME = {arm.name: arm for arm in PLATFORM.arms}
+DEVICES_OF = {name: jobs.devices(RUN, arm) for name, arm in ARM_BY_NAME.items()}
+
+
 def arm_devices():
-    """Resources of a job of one arm: a tensor-parallel arm takes several devices."""
+    """Resources of a job of one arm: a tensor-parallel arm takes several devices.
+
+    Functions only where arms differ: Snakemake calls each of them for each job.
+    """
+    if len(set(DEVICES_OF.values())) == 1:
+        return devices(DEVICES_OF[BASELINE])
 
     def of(name):
-        return lambda wildcards: SITE.resources(
-            jobs.devices(RUN, known_arm(wildcards))
-        )[name]
+        return lambda wildcards: SITE.resources(DEVICES_OF[known_arm(wildcards).name])[
+            name
+        ]
 
     return devices(1) | {
         name: of(name) for name in ("device", "gres") if name in devices(1)
@@ -122,12 +144,11 @@ def known_arm(wildcards):
     Raises:
         WorkflowError: it is not an arm of this platform.
     """
-    names = [arm.name for arm in PLATFORM.arms]
-    if wildcards.arm not in names:
+    if wildcards.arm not in ARM_BY_NAME:
         raise WorkflowError(
-            f"{wildcards.arm!r} is not an arm of platform {P}; there are {', '.join(names)}"
+            f"{wildcards.arm!r} is not an arm of platform {P}; there are {', '.join(ARM_BY_NAME)}"
         )
-    return PLATFORM.arm(wildcards.arm)
+    return ARM_BY_NAME[wildcards.arm]
 
 
 STARTS = Order(
@@ -151,7 +172,6 @@ NOISE_FLOOR = f"{RESULTS}/noise_floor.json"
 AGREEMENT = f"{RESULTS}/agreement/compare.json"
 CALIBRATION = f"{RESULTS}/calibrate.json"
 MEMORY = f"{RESULTS}/memory.json"
-BASELINE = PLATFORM.baseline.name
 REFERENCE = f"{RESULTS}/serve/{BASELINE}/r1/{TIERS[0]}.json"
 
 

@@ -13,7 +13,7 @@ rule device:
     resources:
         **devices(PLATFORM.device.devices),
     params:
-        spec=constant(canonical(jobs.device(RUN, SERVE_PYTHON))),
+        spec=lambda wildcards: specification(jobs.device(RUN, SERVE_PYTHON)),
         code=jobs.code_digest("device"),
     message:
         "device: is this host what platform {P} declares? (log: {log})"

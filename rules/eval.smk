@@ -19,7 +19,7 @@ rule eval:
     resources:
         **arm_devices(),
     params:
-        spec=lambda wildcards: canonical(
+        spec=lambda wildcards: specification(
             jobs.accuracy(
                 RUN,
                 known_arm(wildcards),

@@ -14,7 +14,7 @@ rule integrate:
     resources:
         **devices(PLATFORM.device.devices),
     params:
-        spec=lambda wildcards: canonical(integration(wildcards)),
+        spec=lambda wildcards: specification(integration(wildcards)),
         code=jobs.code_digest("integrate"),
     message:
         "integrate: {wildcards.name} (log: {log})"
@@ -40,7 +40,7 @@ rule refusal:
     resources:
         **arm_devices(),
     params:
-        spec=lambda wildcards: canonical(
+        spec=lambda wildcards: specification(
             jobs.refusal(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
         ),
         code=jobs.code_digest("integrate"),

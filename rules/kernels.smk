@@ -14,7 +14,7 @@ rule kernels:
     resources:
         **devices(1),
     params:
-        spec=constant(canonical(jobs.kernels(RUN))),
+        spec=lambda wildcards: specification(jobs.kernels(RUN)),
         code=jobs.code_digest("kernels"),
         python=constant(RUN.python("serve")),
     message:

@@ -11,7 +11,7 @@ rule lock:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards: canonical(lock_spec(wildcards.adr)),
+        spec=lambda wildcards: specification(lock_spec(wildcards.adr)),
         code=jobs.code_digest("lock"),
     message:
         "lock: {wildcards.adr} (log: {log})"

@@ -68,7 +68,7 @@ def look_inputs(wildcards):
 
 
 def look_spec(wildcards):
-    return canonical(
+    return specification(
         looks.spec(
             RUN,
             wildcards.adr,
@@ -110,4 +110,4 @@ def decide_spec(adr):
 
 
 def decision_spec(wildcards):
-    return canonical(decide_spec(wildcards.adr))
+    return specification(decide_spec(wildcards.adr))

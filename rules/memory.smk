@@ -12,7 +12,9 @@ rule memory:
     container:
         PLATFORM.serve.container
     params:
-        spec=canonical(jobs.memory(RUN, MODEL, MODEL_EVIDENCE, pools())),
+        spec=lambda wildcards: specification(
+            jobs.memory(RUN, MODEL, MODEL_EVIDENCE, pools())
+        ),
         code=jobs.code_digest("memory"),
     message:
         "memory: KV bytes by layout and by pool (log: {log})"

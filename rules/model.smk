@@ -20,7 +20,7 @@ rule model:
     resources:
         **devices(PLATFORM.device.devices),
     params:
-        spec=constant(canonical(jobs.model(RUN, MODEL, SERVE_PYTHON))),
+        spec=lambda wildcards: specification(jobs.model(RUN, MODEL, SERVE_PYTHON)),
         code=jobs.code_digest("model"),
     message:
         "model: {MODEL} (log: {log})"

@@ -11,7 +11,7 @@ rule noise_floor:
     container:
         PLATFORM.serve.container
     params:
-        spec=canonical(jobs.noise_floor(RUN, baseline_evidence())),
+        spec=lambda wildcards: specification(jobs.noise_floor(RUN, baseline_evidence())),
         code=jobs.code_digest("decide"),
     message:
         "noise floor: the baseline against itself (log: {log})"

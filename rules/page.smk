@@ -2,7 +2,6 @@
 import os
 
 from adrbench.report.figures import names as figure_names
-from adrbench.report.packed import pack
 from adrbench.report.tidy import names as tidy_names
 
 DATA = [f"reports/{P}/data/{name}" for name in tidy_names.files()]
@@ -20,22 +19,6 @@ _PUBLISHED_KERNELS = [
 KERNEL_BENCHMARKS = _MEASURED_KERNELS or _PUBLISHED_KERNELS
 PAGE_EVIDENCE = {adr: report_evidence(adr) for adr in RUN.main.adrs}
 PAGE_INPUTS = [*dict.fromkeys(leaves(PAGE_EVIDENCE)), *IMPORTED, *KERNEL_BENCHMARKS]
-PAGE_SPEC = pack(
-    canonical(
-        jobs.page(
-            RUN,
-            PAGE_EVIDENCE,
-            imported=IMPORTED,
-            kernels=KERNEL_BENCHMARKS,
-            claim_files=(
-                [f"{BASE}/config/claims/{name}.yaml" for name in RUN.main.claims.files]
-                if RUN.main.claims.enabled
-                else []
-            ),
-            documents=DOCUMENT_FILES,
-        )
-    )
-)
 PAGE_SHELL = " ".join(
     [
         PROJECT,
@@ -71,7 +54,7 @@ rule tidy:
         PLATFORM.serve.container
     params:
         part="tidy",
-        spec=PAGE_SPEC,
+        spec=lambda wildcards: page_spec(),
         output=lambda wildcards, output: str(Path(output[0]).parent),
         code=jobs.code_digest("report"),
     message:
@@ -109,7 +92,7 @@ rule figures:
         PLATFORM.serve.container
     params:
         part="figures",
-        spec=PAGE_SPEC,
+        spec=lambda wildcards: page_spec(),
         output=lambda wildcards, output: str(Path(output[0]).parent),
         code=jobs.code_digest("report"),
     message:
@@ -133,7 +116,7 @@ rule page:
         PLATFORM.serve.container
     params:
         part="page",
-        spec=PAGE_SPEC,
+        spec=lambda wildcards: page_spec(),
         output=lambda wildcards, output: output[0],
         code=jobs.code_digest("report"),
     message:

@@ -14,7 +14,7 @@ rule ceiling:
     resources:
         **devices(1),
     params:
-        spec=constant(canonical(jobs.ceiling(RUN))),
+        spec=lambda wildcards: specification(jobs.ceiling(RUN)),
         code=jobs.code_digest("profile"),
         python=constant(RUN.python("serve")),
     message:
@@ -41,7 +41,7 @@ rule profile:
     resources:
         **arm_devices(),
     params:
-        spec=lambda wildcards: canonical(
+        spec=lambda wildcards: specification(
             jobs.profile(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON, CEILING)
         ),
         code=jobs.code_digest("profile"),
@@ -74,7 +74,7 @@ if PLATFORM.profile.tiers:
         resources:
             **arm_devices(),
         params:
-            spec=lambda wildcards: canonical(
+            spec=lambda wildcards: specification(
                 jobs.profile(
                     RUN,
                     known_arm(wildcards),
@@ -108,7 +108,7 @@ rule counters:
     resources:
         **arm_devices(),
     params:
-        spec=lambda wildcards: canonical(
+        spec=lambda wildcards: specification(
             jobs.counters(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
         ),
         code=jobs.code_digest("counters"),
@@ -133,7 +133,7 @@ rule profile_figures:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards: canonical(
+        spec=lambda wildcards: specification(
             jobs.figures(
                 RUN,
                 "zh" if wildcards.zh else "en",

@@ -1,4 +1,6 @@
 # What the rules of an ADR share: its specifications, what is published along with it, the mark of staleness.
+import functools
+
 from adrbench.evidence import EvidenceError
 from adrbench.report import status as report_status
 
@@ -21,7 +23,7 @@ def decision_of(adr):
 
 
 def report_spec(adr, language):
-    return canonical(jobs.report(RUN, adr, language, report_evidence(adr)))
+    return specification(jobs.report(RUN, adr, language, report_evidence(adr)))
 
 
 def published_along(wildcards):
@@ -40,6 +42,25 @@ def published_along(wildcards):
 def lock_spec(adr):
     verdict = f"{RESULTS}/decide/{adr}.json"
     return jobs.lock(RUN, adr, verdict, MODEL, SERVE_PYTHON)
+
+
+@functools.cache
+def page_spec():
+    """Specification of the page, its figures and tables: made only when one of their jobs is planned."""
+    return specification(
+        jobs.page(
+            RUN,
+            PAGE_EVIDENCE,
+            imported=IMPORTED,
+            kernels=KERNEL_BENCHMARKS,
+            claim_files=(
+                [f"{BASE}/config/claims/{name}.yaml" for name in RUN.main.claims.files]
+                if RUN.main.claims.enabled
+                else []
+            ),
+            documents=DOCUMENT_FILES,
+        )
+    )
 
 
 # Whatever ran, a report whose evidence changed must say so.

@@ -76,7 +76,7 @@ rule seal:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards: canonical(
+        spec=lambda wildcards: specification(
             jobs.seal(
                 RUN,
                 wildcards.adr,

@@ -22,7 +22,7 @@ rule serve:
     resources:
         **arm_devices(),
     params:
-        spec=lambda wildcards: canonical(
+        spec=lambda wildcards: specification(
             jobs.serve(
                 RUN,
                 known_arm(wildcards),

@@ -25,6 +25,7 @@ from typing import Any
 
 from adrbench.device.lease import LeaseError, lease
 from adrbench.evidence import now, write_json
+from adrbench.handover import received
 from adrbench.redact import redact
 
 PR_SET_PDEATHSIG = 1
@@ -104,10 +105,11 @@ def _parse(stage: str) -> tuple[dict[str, Any], Path, tuple[str, int]]:
     parser.add_argument("--devices", type=int, default=0, help="devices to lease from the host for this job")
     parser.add_argument("--vendor", default="cpu", help="whose devices: nvidia, amd, hygon; cpu leases nothing")
     arguments = parser.parse_args()
-    text = arguments.spec
-    if text.startswith("@"):
-        text = Path(text[1:]).read_text(encoding="utf-8")
-    return json.loads(text), arguments.output, (arguments.vendor, arguments.devices)
+    try:
+        spec = json.loads(received(arguments.spec))
+    except (OSError, ValueError) as error:
+        parser.error(f"--spec: {error}")
+    return spec, arguments.output, (arguments.vendor, arguments.devices)
 
 
 def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: str) -> None:

@@ -14,11 +14,12 @@ def parse(model: type[M], raw: dict[str, Any], stage: str) -> M:
     """The validated specification of a job of ``stage``.
 
     Raises:
-        JobError: ``spec``, naming the key and what is wrong with it.
+        JobError: ``spec``, naming the key, what is wrong with it, and its value where it is a plain one.
     """
     try:
         return model.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(whole specification)"
-        raise JobError("spec", f"{stage} specification: {where}: {first['msg']}") from None
+        found = "" if isinstance(first["input"], dict | list) else f" (found {str(first['input'])[:200]})"
+        raise JobError("spec", f"{stage} specification: {where}: {first['msg']}{found}") from None

@@ -1,7 +1,7 @@
 """The documents: every command that they name exists, every link resolves, both READMEs say the same commands.
 
-A command is not run here (docs/offline.md's are, in tests/bundle; the two main ones by tests/e2e and by whoever runs
-this suite): targets are planned by `snakemake -n`, modules and scripts are asked for `--help`, options looked up in it.
+A command is not run here (test_docs_commands.py says where each is): targets are planned by `snakemake -n`, modules and
+scripts are asked for `--help`, options looked up in it.
 """
 
 from __future__ import annotations
@@ -21,35 +21,10 @@ import yaml
 from adrbench.config.models import Arm
 from adrbench.paths import ROOT
 
-READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
-DOCUMENTS = [
-    *READMES,
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "config").rglob("*.md")),
-]
-# Words of a command that stand for what the reader fills in; `<...>` and all capitals are such words.
-PLACEHOLDER = re.compile(r"<[^>]*>|\b[A-Z]{3,}\b|\.\.\.")
+sys.path.append(str(Path(__file__).parent))
+from document_commands import ALL, DOCUMENTS, FENCE, PLACEHOLDER, READMES, commands
+
 FOLDERS = "src|config|docs|rules|tests|envs|benchmarks|profiles|pythonpath"
-FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-SPAN = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
-COMMAND = re.compile(r"^(?:cd \S+ && )?(?:PYTHONPATH=\S+ )?(?:\S*/)?(make|snakemake|python[\d.]*|sh|pytest)(?= )")
-
-
-def commands(path: Path) -> list[str]:
-    """Commands of a document: code lines and code spans that start with a program, without their remarks."""
-    text = path.read_text(encoding="utf-8")
-    blocks = [body for language, body in FENCE.findall(text) if language in ("", "sh", "bash")]
-    rest = FENCE.sub("", text)
-    lines = [line for block in blocks for line in block.splitlines()]
-    lines += re.findall(r"^    (\S.*)$", rest, re.MULTILINE)
-    lines += [" ".join(span.split()) for span in SPAN.findall(re.sub(r"^    \S.*$", "", rest, flags=re.MULTILINE))]
-    plain = (re.sub(r"\s+#.*", "", line.strip()) for line in lines)
-    return [line for line in plain if COMMAND.match(line)]
-
-
-ALL = [(path, command) for path in DOCUMENTS for command in commands(path)]
 
 
 def named(pattern: str) -> dict[str, list[str]]:

@@ -69,7 +69,8 @@ def test_a_whole_visit(visit, tmp_path):
         "-m adrbench.archive merge two.tar.xz",
         "-m adrbench.locks",
         "-m snakemake --cores 3 --resources device=2 --keep-going --config platform=cpu -- a.json b.json",
-        f"-m adrbench.archive pack --without-models --platform cpu --piece-size 15MiB --output {tmp_path}/out/evidence.tar.xz",
+        "-m adrbench.archive pack --without-models --platform cpu --piece-size 15MiB "
+        f"--output {tmp_path}/out/evidence.tar.xz",
     ]
     assert (tmp_path / "out/evidence.tar.xz").read_text() == "packed\n"
     with tarfile.open(tmp_path / "out/logs.tgz") as logs:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from adrbench.job import JobError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from adrbench import specs
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class TextSpec(BaseModel):
@@ -73,10 +73,4 @@ def parse_spec(model: type[S], raw: dict[str, Any]) -> S:
     Raises:
         JobError: ``spec``, naming the key, its value and what is allowed.
     """
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole specification)"
-        found = str(first.get("input"))[:200]
-        raise JobError("spec", f"agreement specification: {where}: {first['msg']} (found {found})") from None
+    return specs.parse(model, raw, "agreement")

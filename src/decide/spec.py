@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from adrbench import specs
 from adrbench.config.decision import Decision
 from adrbench.config.models import Text
-from adrbench.job import JobError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Violation(BaseModel):
@@ -130,11 +130,4 @@ def parse_spec(raw: dict[str, Any]) -> DecideSpec:
     Raises:
         JobError: ``spec``, naming the key, its value and what is allowed.
     """
-    try:
-        return DecideSpec.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole specification)"
-        raise JobError(
-            "spec", f"decide specification: {where}: {first['msg']} (found {str(first.get('input'))[:200]})"
-        ) from None
+    return specs.parse(DecideSpec, raw, "decide")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from adrbench import specs
 from adrbench.config.models import Text
-from adrbench.job import JobError
 from adrbench.serve.spec import ServerSpec
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 SCHEMA_VERSION = 1
 
@@ -61,8 +61,4 @@ def parse_spec(raw: dict[str, Any]) -> LockSpec:
     Raises:
         JobError: ``spec``, naming the key and what is wrong with it.
     """
-    try:
-        return LockSpec.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise JobError("spec", f"lock specification: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    return specs.parse(LockSpec, raw, "lock")

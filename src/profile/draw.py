@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.evidence import EvidenceError, read, write_text
+from adrbench.handover import received
 from adrbench.profile.figures import LABELS, bandwidth, message, roofline, shares
 
 # A figure in a file of its own inherits no colour: text and axes follow the reader's light or dark setting.
@@ -58,16 +59,16 @@ def draw(name: str, spec: dict[str, Any], ceiling: dict[str, Any], profiles: dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m adrbench.profile.draw")
-    parser.add_argument("--spec", required=True, help="platform, language, ceiling and profiles as JSON")
+    parser.add_argument("--spec", required=True, help="platform, language, ceiling and profiles as JSON, or @FILE")
     parser.add_argument("--output", required=True, nargs="+", type=Path, help="SVG files, named after the figures")
     arguments = parser.parse_args()
     try:
-        spec = json.loads(arguments.spec)
+        spec = json.loads(received(arguments.spec))
         ceiling = read(Path(spec["ceiling"])).measured
         profiles = {name: read(Path(path)).measured for name, path in spec["profiles"].items()}
         for path in arguments.output:
             write_text(path, with_ink(draw(path.name.partition(".")[0], spec, ceiling, profiles)))
-    except EvidenceError as error:
+    except (EvidenceError, OSError) as error:
         sys.exit(f"adrbench figures: {error}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         sys.exit(f"adrbench figures: specification: {error!r}; it names platform, language, ceiling and profiles")

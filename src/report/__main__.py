@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from adrbench.evidence import EvidenceError, write_text
+from adrbench.handover import received
 from adrbench.report.collect import collect, open_store
 from adrbench.report.markdown import render
 from adrbench.report.spec import Spec
@@ -27,15 +28,13 @@ def main() -> None:
     parser.add_argument("--spec", required=True, help="the report's specification as JSON, or @FILE")
     parser.add_argument("--output", required=True, type=Path, help="Markdown file to write")
     arguments = parser.parse_args()
-    text = arguments.spec
     try:
-        text = Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
-        spec = Spec.model_validate_json(text)
+        spec = Spec.model_validate_json(received(arguments.spec))
         report = collect(spec, open_store(spec))
         write_text(arguments.output, render(report, spec.language, arguments.output, spec.languages))
     except ValidationError as error:
         sys.exit(f"adrbench report: specification: {explain(error)}")
-    except EvidenceError as error:
+    except (EvidenceError, ValueError) as error:
         sys.exit(f"adrbench report: {error}")
     except OSError as error:
         sys.exit(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from adrbench.claims.schema import ClaimError
 from adrbench.evidence import EvidenceError
-from adrbench.report.packed import unpack
+from adrbench.handover import received
 from adrbench.report.site import SiteSpec
 from pydantic import ValidationError
 
@@ -22,11 +22,11 @@ def explain(error: ValidationError) -> str:
 def run(name: str, work: Callable[[SiteSpec, Path], None]) -> None:
     """Read ``--spec`` (JSON, or @FILE) and call ``work`` with it and ``--output``."""
     parser = argparse.ArgumentParser(prog=f"python -m adrbench.{name.replace(' ', '.')}")
-    parser.add_argument("--spec", required=True, help="specification as JSON, packed JSON, or @FILE")
+    parser.add_argument("--spec", required=True, help="specification as JSON, or @FILE")
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
     try:
-        work(SiteSpec.model_validate_json(unpack(arguments.spec)), arguments.output)
+        work(SiteSpec.model_validate_json(received(arguments.spec)), arguments.output)
     except ValidationError as error:
         sys.exit(f"adrbench {name}: specification: {explain(error)}")
     except (EvidenceError, ClaimError, ValueError) as error:

@@ -18,12 +18,12 @@ from typing import Any
 import altair as alt
 import vl_convert
 from adrbench.evidence import EvidenceError, write_text
+from adrbench.handover import received
 from adrbench.report.collect import open_store
 from adrbench.report.context import Context
 from adrbench.report.markdown import catalogue
 from adrbench.report.spec import Language, Spec
 from adrbench.report.strategy import StrategyView, strategy
-from pydantic import ValidationError
 
 WIDTH, HEIGHT = 430, 360
 # A divergence of zero has no place on a logarithmic axis: it is drawn at this one.
@@ -130,16 +130,14 @@ def main() -> None:
     parser.add_argument("--spec", required=True, help="the report's specification as JSON, or @FILE")
     parser.add_argument("--output", required=True, type=Path, help="SVG file to write")
     arguments = parser.parse_args()
-    text = arguments.spec
     try:
-        text = Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text
-        spec = Spec.model_validate_json(text)
+        spec = Spec.model_validate_json(received(arguments.spec))
         view = strategy(Context(spec, open_store(spec)))
         if view is None:
             sys.exit(f"adrbench figures: {spec.adr} is no strategy: it has no such figure")
         limit = view.limit.amount if view.limit else None
         write_text(arguments.output, svg(rows(view, spec.language), spec.language, limit))
-    except (EvidenceError, ValidationError, OSError) as error:
+    except (EvidenceError, ValueError, OSError) as error:
         sys.exit(f"adrbench figures: {error}")
 
 

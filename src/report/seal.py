@@ -16,6 +16,7 @@ from typing import Any
 from adrbench.config.jobs import code_digest
 from adrbench.decide.verdict import Status, Verdict
 from adrbench.evidence import EvidenceError, digest_file, digest_text, now, write_json
+from adrbench.handover import received
 from adrbench.report.history import read_history
 from adrbench.report.lookup import read_decide
 from adrbench.report.stale import unmarked
@@ -112,13 +113,13 @@ def read_seal(path: Path) -> Seal:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m adrbench.report.seal")
-    parser.add_argument("--spec", required=True, help="the specification as JSON")
+    parser.add_argument("--spec", required=True, help="the specification as JSON, or @FILE")
     parser.add_argument("--output", required=True, type=Path, help="seal to write, beside the texts")
     arguments = parser.parse_args()
     try:
-        made = seal(SealSpec.model_validate_json(arguments.spec), arguments.output.parent)
+        made = seal(SealSpec.model_validate_json(received(arguments.spec)), arguments.output.parent)
         write_json(arguments.output, made.model_dump(mode="json"))
-    except (EvidenceError, ValidationError) as error:
+    except (EvidenceError, ValidationError, ValueError) as error:
         sys.exit(f"adrbench seal: {error}")
     except OSError as error:
         sys.exit(f"adrbench seal: {error.strerror}: {error.filename}; build the report again")

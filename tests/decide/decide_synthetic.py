@@ -6,7 +6,7 @@ It proves what the decide stage makes of given numbers, and nothing about vLLM.
 from __future__ import annotations
 
 import copy
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ def decision(name: str = "adr0011", **changes: Any) -> dict[str, Any]:
 
 def started(order: int) -> str:
     """Start time of the order-th server, 5 minutes apart."""
-    return f"2026-01-02T{order // 12:02d}:{order % 12 * 5:02d}:00.000+00:00"
+    when = datetime(2026, 1, 2, tzinfo=timezone.utc) + timedelta(minutes=5 * order)
+    return when.isoformat(timespec="milliseconds")
 
 
 class World:

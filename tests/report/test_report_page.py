@@ -21,7 +21,6 @@ import pytest
 import yaml
 from adrbench.paths import PYTHONPATH
 from adrbench.report.figures.__main__ import write as write_figures
-from adrbench.report.packed import pack, unpack
 from adrbench.report.page.__main__ import write as write_page
 from adrbench.report.page.html import value_at, words
 from adrbench.report.publish import PAGE_LINK, rebase
@@ -201,17 +200,6 @@ def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "colour: Extra inputs are not permitted" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_long_specification_fits_a_command_line_and_a_cut_one_is_refused(site_spec: dict[str, Any]) -> None:
-    text = json.dumps(site_spec)
-    word = pack(text)
-    assert unpack(word) == text
-    assert len(word) < len(text) / 3
-    assert re.fullmatch(r"z:[A-Za-z0-9+/=]+", word)
-    for cut in (word[:-9], word[:40], "z:!"):
-        with pytest.raises(ValueError, match="packed specification"):
-            unpack(cut)
 
 
 def test_random_weights_are_said_at_the_top(example: ModuleType, tmp_path: Path, text: str) -> None:

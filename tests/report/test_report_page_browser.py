@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adrbench.paths import ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -26,8 +27,11 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run", "--hide-scrollbars", "--window-size=1280,900",
 )  # fmt: skip
-# From a cold start on a loaded machine; the page is to open within two seconds on a quiet one.
-LONGEST_LOAD_MS = 10_000
+# From disk, the best of three: others on the machine may disturb one of them.
+LONGEST_LOAD_MS = 2_000
+LARGEST_PAGE = 5_000_000
+# The page of a run in this folder, where there was one.
+REAL = ROOT / "reports/index.html"
 PHONE = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
 
 
@@ -97,8 +101,6 @@ def shown(browser: Any, selector: str) -> int:
 
 def test_it_opens_fast_and_draws_every_figure(opened: Any) -> None:
     browser = opened()
-    timing = "performance.timing.loadEventEnd - performance.timing.navigationStart"
-    assert browser.execute_script(f"return {timing}") < LONGEST_LOAD_MS
     marks = browser.execute_script(
         "return [...document.querySelectorAll('[data-figure]')].map((e) => [e.dataset.figure, "
         "e.querySelectorAll('.role-mark path, .role-mark line, .role-mark rect, canvas').length])"
@@ -106,6 +108,21 @@ def test_it_opens_fast_and_draws_every_figure(opened: Any) -> None:
     assert len(marks) == 10
     assert [name for name, number in marks if number == 0] == []
     shoot(browser, "light")
+
+
+@pytest.mark.parametrize("which", ["example", "real"])
+def test_the_page_is_small_and_opens_within_two_seconds(which: str, browser: Any, page: Path) -> None:
+    path = page if which == "example" else REAL
+    if not path.is_file():
+        pytest.skip(f"{path} does not exist: no run of this folder has made a page")
+    assert path.stat().st_size <= LARGEST_PAGE
+    loads = []
+    for _ in range(3):
+        browser.get("about:blank")
+        browser.get(path.as_uri() + "?lang=en")
+        wait(browser, "performance.getEntriesByType('navigation')[0].loadEventEnd > 0")
+        loads.append(browser.execute_script("return performance.getEntriesByType('navigation')[0].loadEventEnd"))
+    assert min(loads) <= LONGEST_LOAD_MS, loads
 
 
 def test_both_languages_on_one_page(opened: Any) -> None:

@@ -223,7 +223,13 @@ def test_a_literal_of_strings_is_read():
         (16, 23927, "3,062,656", "", 128),  # CUSTOM prefers 128; the API server of vLLM 0.20.2 does not hear of it
         (16, 50842, "813,472", "", 16),
         (16, 50842, "813,473", "", 16),  # does not divide: the label
-        (784, 900, "352,800", "Setting attention block size to 784 tokens", 784),  # a hybrid model's groups share a pool
+        (
+            784,
+            900,
+            "352,800",
+            "Setting attention block size to 784 tokens",
+            784,
+        ),  # a hybrid model's groups share a pool
     ],
 )
 def test_the_block_size_is_the_engines(tmp_path, label, blocks, pool, more, expected):

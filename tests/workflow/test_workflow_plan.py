@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shlex
 
 import pytest
 import yaml
@@ -128,6 +129,31 @@ def test_another_round_keeps_the_old_ones(finished):
     assert (jobs.get("serve"), jobs.get("eval"), jobs.get("profile")) == (len(PLATFORM["arms"]) - 1, None, None)
 
 
+@pytest.mark.parametrize("document", ["README.md", "README.zh-CN.md"])
+def test_a_row_of_a_table_is_four_lines_of_yaml_away(document, snakemake, tmp_path):
+    """The arm of the document, put where it says: the report whose option it is asks for its measurements."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert "a row of ADR 0007's table: these four lines" in text or "ADR 0007 表格中的一行: 仅此四行" in text
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(block.splitlines()) == 4
+    old = (ROOT / "config/platforms/cpu.yaml").read_text()
+    (tmp_path / "platforms").mkdir()
+    new = old.replace("integrate:\n", f"{block}integrate:\n")
+    assert len(new.splitlines()) - len(old.splitlines()) == len(block.splitlines())
+    (tmp_path / "platforms/cpu.yaml").write_text(new)
+    listing = snakemake(
+        tmp_path / "work", "-n", "--summary", "reports/adr0007.md", "--config", f"platforms={tmp_path}/platforms"
+    ).stdout
+    assert "results/cpu/serve/block-32/r1/short.json" in listing
+    spec = snakemake(
+        tmp_path / "work", "-n", "-p", "reports/adr0007.md", "--config", f"platforms={tmp_path}/platforms"
+    ).stdout
+    line = next(line for line in spec.splitlines() if "-m adrbench.report " in line)
+    report = json.loads(shlex.split(line)[shlex.split(line).index("--spec") + 1])
+    assert "block-32" in report["evidence"]["serve"]
+    assert ["block-32"] in [option["arms"] for option in report["decision"]["options"]]
+
+
 def test_a_new_arm_runs_alone(finished):
     arm = {"name": "blocks", "block_size": 64}
     jobs = planned(finished(edited(lambda p: p["arms"].append(arm))).stdout)
@@ -184,8 +210,6 @@ def test_values_reach_the_shell_as_one_quoted_word(name, snakemake, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     line = next(line for line in done.stdout.splitlines() if "-m adrbench.serve" in line)
-    import shlex
-
     words = shlex.split(line)
     spec = json.loads(words[words.index("--spec") + 1])
     assert spec["server"]["args"][-1] == 'it\'s $(touch HERE); "x" `id`'
