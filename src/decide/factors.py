@@ -31,13 +31,21 @@ RESOLVED_BY = {
 }
 
 
-def _without_process(value: Any) -> Any:
-    """A resolved setting without what names a process: the plugin reports itself with its pid."""
-    if isinstance(value, list):
-        return [_without_process(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _without_process(item) for key, item in value.items() if key not in {"pid", "process"}}
-    return value
+def _mechanisms(reports: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the plugin changed in the engine, in words. What the engine chose is ``attention_backend``; a plugin that
+    only reports that changes nothing."""
+    told = []
+    for report in reports:
+        if "chosen" not in report:
+            facts = {
+                key: value for key, value in report.items() if key not in {"pid", "process", "engine", "mechanism"}
+            }
+            words = [
+                str(report.get("mechanism", "")),
+                *(f"{key} {_told(value)}" for key, value in sorted(facts.items())),
+            ]
+            told.append(" ".join(word for word in words if word))
+    return told
 
 
 def _own_arguments(document: Evidence) -> Iterator[tuple[str, str]]:
@@ -56,9 +64,8 @@ def _own_arguments(document: Evidence) -> Iterator[tuple[str, str]]:
 def settings_of(document: Evidence) -> dict[str, str]:
     """factor -> value as text, of everything that an arm may be made to differ in."""
     resolved = document.resolved
-    values: dict[str, Any] = {
-        factor: [_without_process(resolved.get(key)) for key in keys] for factor, keys in RESOLVED.items()
-    }
+    values: dict[str, Any] = {factor: [resolved.get(key) for key in keys] for factor, keys in RESOLVED.items()}
+    values["plugin"] = _mechanisms(resolved.get("plugin") or [])
     values |= dict(_own_arguments(document))
     values |= {f"env:{key}": value for key, value in ((document.asked.get("arm") or {}).get("env") or {}).items()}
     return {factor: _told(value) for factor, value in values.items()}

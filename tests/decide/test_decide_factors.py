@@ -81,6 +81,25 @@ def test_factors_that_change_together_are_printed_as_confounded(world):
     }
 
 
+def test_a_plugin_that_only_reports_the_choice_is_no_factor(world):
+    """Every arm's plugin tells the backend that was chosen: a difference there is the backend's, counted once."""
+    chosen = {"chosen": "CUSTOM", "engine": True, "path": "a.B", "pid": 7, "process": "EngineCore"}
+    resolved = BASE | {"attention_backend": "CUSTOM", "plugin": [chosen]}
+    document = judged(world, ["attention_backend"], resolved=resolved)
+    assert document.confounded == []
+    assert not document.missing or not any("plugin" in m.en for m in document.missing)
+
+
+def test_a_plugin_that_changes_the_engine_is_told_in_words(world):
+    report = {"mechanism": "L3", "scheme": "int8_per_token_head", "engine": True, "pid": 7, "process": "EngineCore"}
+    resolved = BASE | {"attention_backend": "CUSTOM", "plugin": [report]}
+    found = judged(world, ["attention_backend", "plugin"], resolved=resolved).confounded
+    assert {(c.factor, c.baseline, c.value) for c in found} == {
+        ("attention_backend", "CPU_ATTN", "CUSTOM"),
+        ("plugin", "-", "L3 scheme int8_per_token_head"),
+    }
+
+
 def test_an_arm_of_no_option_is_neither_refused_nor_confounded(world):
     judged(world, ["kv_cache_dtype"])
     for number in (1, 2):
