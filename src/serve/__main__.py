@@ -57,7 +57,7 @@ def _plan(spec: dict[str, Any], server: Server, folders: dict[str, Path]) -> dic
     }
 
 
-def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> dict[str, Any]:
+def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str, model_digest: str) -> dict[str, Any]:
     return {
         "arm": spec["arm"],
         "tier": tier,
@@ -66,7 +66,7 @@ def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> d
         "policy": spec["policy"],
         "content": "string",
         "prompts_sha256": prompts_digest,
-        "model_digest": evidence.read(Path(spec["model_evidence"])).measured["digest"],
+        "model_digest": model_digest,
         "host": platform.node(),
     }
 
@@ -74,6 +74,8 @@ def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> d
 def work(spec: dict[str, Any], output: Path) -> None:
     """Measure every tier of one arm on one fresh server; evidence is written only when all are complete."""
     round_folder, began = output.parent, now()
+    # Read before anything is measured: a damaged file must not cost a measurement.
+    model_digest = evidence.read(Path(spec["model_evidence"])).measured["digest"]
     paths = {tier["name"]: round_folder / f"{tier['name']}.json" for tier in spec["tiers"]}
     folders = {name: evidence.raw_folder(path) for name, path in paths.items()}
     lengths, digests = {}, {}
@@ -123,7 +125,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
             arm=spec["arm"]["name"],
             round=spec["round"],
             tier=name,
-            asked=_asked(spec, tier, digests[name]),
+            asked=_asked(spec, tier, digests[name], model_digest),
             resolved=resolved,
             measured=measured | {"start_s": start_s, "telemetry": telemetry, "answers": answers, "neighbours": noise},
             files=evidence.digest_raw(paths[name], [*RAW, *server_files]),

@@ -147,7 +147,9 @@ def run_guarded(
             if time.monotonic() > deadline:
                 raise JobError(
                     "client-timeout",
-                    f"{' '.join(argv[:4])} ... was still running after {timeout_s:.0f} s; its log is {log}",
+                    f"{' '.join(argv[:4])} ... was still running after {timeout_s:.0f} s; its log {log} says what it "
+                    "waited for; if it was merely slow, raise serve.client_timeout_s or eval.timeout_s of "
+                    "the platform's file",
                 )
             time.sleep(0.1)
         return code
