@@ -54,6 +54,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         print(f"\n{wanted} is left as it was: the matrix was not complete, or a case failed; see {REPORT}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first case of a real server waits for the finished run: the limit of ordinary tests is not theirs."""
+    for item in items:
+        if item.get_closest_marker("faults") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
+
+
 deselected: list[str] = []
 
 

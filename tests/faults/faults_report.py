@@ -33,7 +33,8 @@ class Row:
 def shorten(text: str, length: int = 240) -> str:
     """One line for a cell: no paths of this host, no process ids, no port, no bar."""
     text = re.sub(r"/[\w./ -]*/((?:results|logs|models|pytest|\.envs)/)", r"\1", " ".join(text.split()))
-    text = re.sub(r"\b(pid|port|inodes?)(=| )\[?\d+", r"\1 N", text).replace("|", "\\|")
+    text = re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", text)
+    text = re.sub(r"\b(pid|process|port|inodes?)(=| )\[?\d+", r"\1 N", text).replace("|", "\\|")
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -163,7 +163,7 @@ class Job:
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, path: Path, text: str, limit_s: float = 300) -> None:
+    def wait_for(self, path: Path, text: str, limit_s: float = 900) -> None:
         """Until ``text`` stands in ``path``; the job must still be running then."""
         pattern, deadline = re.compile(text), time.monotonic() + limit_s
         while not (path.is_file() and pattern.search(path.read_text(errors="replace"))):
@@ -171,7 +171,7 @@ class Job:
             assert time.monotonic() < deadline, f"{text!r} did not appear in {path}:\n{self.said()[-3000:]}"
             time.sleep(0.02)
 
-    def finish(self, limit_s: float = 300) -> int:
+    def finish(self, limit_s: float = 900) -> int:
         return self.process.wait(limit_s)
 
     def find(self, words: str) -> int:
@@ -344,7 +344,7 @@ class Scene:
         shutil.copytree(self.store / stage, self.folder / self.raw(stage, arm))
         self.rerun(stage, arm)
 
-    def rerun(self, stage: str, arm: str = "auto", limit_s: float = 600) -> None:
+    def rerun(self, stage: str, arm: str = "auto", limit_s: float = 1800) -> None:
         """The same job, undisturbed: the same set of evidence as the finished run's, the same deterministic cells."""
         job = self.start(stage, arm=arm)
         assert job.finish(limit_s) == 0, job.said()[-3000:]

@@ -47,8 +47,8 @@ def test_trace_cut_short(scene: Scene, case):
     case("trace truncated", "profile, while the trace is written")
     job = profiling(scene, "profiled window", long=False)
     resource.prlimit(job.find(ENGINE), resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
-    reasons = "trace-incomplete|no-trace|http|server-died"
-    text = r"still incomplete or damaged|wrote no trace|/stop_profile (answered|did not answer)|the server ended"
+    reasons = "trace-incomplete|no-trace|bad-trace|http|server-died"
+    text = r"still incomplete or damaged|wrote no trace|profile again|/stop_profile (answered|did not)|the server ended"
     scene.refused("profile", reasons, text, job=job)
     scene.leave("profile")
 
