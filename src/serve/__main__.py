@@ -22,6 +22,7 @@ from adrbench.job import JobError, run, say
 from adrbench.paths import interpreter
 from adrbench.serve import bench
 from adrbench.serve.answers import greedy_answers
+from adrbench.serve.process import tail
 from adrbench.serve.prompts import write_prompts
 from adrbench.serve.server import Server, serving
 
@@ -106,7 +107,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         server.check_alone()
         resolved, start_s = server.resolved, server.start_s
         if code != 0:
-            raise JobError("client-failed", f"vllm bench serve ended with code {code}; {log} ends:\n{_tail(log)}")
+            raise JobError("client-failed", f"vllm bench serve ended with code {code}; {log} ends:\n{tail(log)}")
 
     noise = {"before": before_start, "after": neighbours(spec["device_kind"])}
     documents = {}
@@ -136,10 +137,6 @@ def work(spec: dict[str, Any], output: Path) -> None:
         evidence.write(paths[name], document)
         tokens_per_s = document.measured["output_tokens_per_s"]
         say(f"{name}: {tokens_per_s:.1f} output tok/s, TTFT p50 {document.measured['ttft_ms']['p50']:.0f} ms")
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(line[:300] for line in log.read_text(errors="replace").splitlines()[-10:])
 
 
 if __name__ == "__main__":

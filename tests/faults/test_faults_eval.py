@@ -41,7 +41,7 @@ def short(scene: Scene) -> Callable[[dict[str, Any]], None]:
 DIED = "the server (exited|ended).*server.log"
 TIMEOUT = r"was still running after .* its log .*opencompass.log says .*eval\.timeout_s"
 FAULTS = {
-    "server SIGKILL": (SERVER, signal.SIGKILL, "server-died", f"the server exited with code {SIGKILLED} while", False),
+    "server SIGKILL": (SERVER, signal.SIGKILL, "server-died", DIED, False),
     "EngineCore SIGKILL": (ENGINE, signal.SIGKILL, "server-died", DIED, False),
     "OpenCompass SIGKILL": (
         OPENCOMPASS,

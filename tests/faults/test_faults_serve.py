@@ -59,9 +59,7 @@ STARTING = {
 }
 TIMEOUT = "was still running after .* its log .*client.log says .*serve.client_timeout_s"
 LOADED = {
-    "server SIGKILL": Signal(
-        SERVER, signal.SIGKILL, "server-died", f"the server exited with code {SIGKILLED} while .*server.log ends"
-    ),
+    "server SIGKILL": Signal(SERVER, signal.SIGKILL, "server-died", "the server (exited|ended).*server.log"),
     "EngineCore SIGKILL": Signal(ENGINE, signal.SIGKILL, "server-died", "the server (exited|ended).*server.log"),
     "client SIGKILL": Signal(
         CLIENT, signal.SIGKILL, "client-failed", f"ended with code {SIGKILLED}; .*client.log ends"
