@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
-from datetime import datetime, timezone
+import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,9 +59,18 @@ class Evidence(BaseModel):
     finished_at: str
 
 
+# Wall clock and monotonic clock at one moment: later times of this process are counted on the monotonic one.
+_ANCHOR = datetime.now(timezone.utc), time.monotonic()
+
+
 def now() -> str:
-    """UTC time in ISO 8601 with milliseconds."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    """UTC time in ISO 8601 with milliseconds.
+
+    A wall clock that is set while a job runs (NTP, an operator) must not make it end before it began: the minutes
+    of a start, which decisions weigh, are the difference of two such times.
+    """
+    began, reading = _ANCHOR
+    return (began + timedelta(seconds=time.monotonic() - reading)).isoformat(timespec="milliseconds")
 
 
 def canonical(value: Any) -> str:
@@ -129,9 +140,27 @@ def digest_raw(path: Path, names: list[str]) -> dict[str, str]:
     return {name: digest_file(folder / name) for name in sorted(names)}
 
 
+def not_finite(value: Any, where: str = "") -> str | None:
+    """Where a document first holds NaN or infinity, as ``measured.ttft_ms.p50 is nan``; None where all is finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{where} is {value}"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    found = (not_finite(inner, f"{where}.{key}" if where else str(key)) for key, inner in items)
+    return next((one for one in found if one), None)
+
+
 def write(path: Path, evidence: Evidence) -> None:
-    """Write one evidence file atomically."""
-    write_json(path, evidence.model_dump(mode="json"))
+    """Write one evidence file atomically.
+
+    Raises:
+        EvidenceError: the document holds NaN or infinity, which is no JSON; naming file and key.
+    """
+    document = evidence.model_dump(mode="json")
+    if bad := not_finite(document):
+        raise EvidenceError(
+            f"{path}: {bad}: not JSON compliant, and no measurement; see the job's raw files, then rerun it"
+        )
+    write_json(path, document)
 
 
 def read(path: Path) -> Evidence:

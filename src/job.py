@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.device.lease import LeaseError, lease
-from adrbench.evidence import now, write_json
+from adrbench.evidence import EvidenceError, now, write_json
 from adrbench.handover import received
 from adrbench.redact import redact
 
@@ -133,10 +133,13 @@ def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: s
         print(f"(the rejection could not be recorded: {error})", file=sys.stderr)
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return "name a path that exists"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         return "free space"
     return "free space or fix permissions" if error.errno else "look into the log above"
 
@@ -173,8 +176,14 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
         _reject(stage, spec, output, error.reason, str(error))
         print(f"adrbench {stage}: refused ({error.reason}): {redact(str(error))}", file=sys.stderr)
         sys.exit(1)
+    except EvidenceError as error:
+        _reject(stage, spec, output, "evidence", str(error))
+        print(f"adrbench {stage}: refused (evidence): {redact(str(error))}", file=sys.stderr)
+        sys.exit(1)
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
+        # A write on a full disk names no file: then the folder of the results is what is known.
+        below = f" (writing below {output.parent})" if error.errno in FULL else ""
+        where = f": {error.filename}" if error.filename else below
         _reject(stage, spec, output, "io", f"{error.strerror or error}{where}")
         print(f"adrbench {stage}: {error.strerror or error}{where}; {_remedy(error)}, then rerun", file=sys.stderr)
         sys.exit(1)

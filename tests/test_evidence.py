@@ -59,9 +59,23 @@ def test_missing_evidence_is_named(tmp_path):
 
 
 def test_not_a_number_is_never_written(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        evidence.write(tmp_path / "a.json", DOCUMENT.model_copy(update={"measured": {"x": float("nan")}}))
+    measured = {"a": [1.0, {"x": float("nan")}], "b": float("inf")}
+    with pytest.raises(EvidenceError, match=r"a\.json: measured\.a\.1\.x is nan: not JSON compliant"):
+        evidence.write(tmp_path / "a.json", DOCUMENT.model_copy(update={"measured": measured}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wall_clock_that_is_set_does_not_end_a_job_before_it_began(monkeypatch):
+    from datetime import datetime, timedelta
+
+    class Set(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) - timedelta(hours=2)
+
+    began = evidence.now()
+    monkeypatch.setattr(evidence, "datetime", Set)
+    assert datetime.fromisoformat(evidence.now()) >= datetime.fromisoformat(began)
 
 
 def test_canonical_text_does_not_depend_on_the_order_of_keys():

@@ -16,12 +16,15 @@ from adrbench.serve.process import job_environment
 PROGRAM = """
 import sys, time
 from adrbench import evidence
+from adrbench.evidence import EvidenceError
 from adrbench.job import JobError, run, say
 
 def work(spec, output):
     say("working")
     if spec.get("refuse"):
         raise JobError("no-sense", "spec.refuse: true; leave it out")
+    if spec.get("damaged"):
+        raise EvidenceError("model.json: not valid JSON (...); delete it and rerun its job")
     if spec.get("fail"):
         raise ZeroDivisionError("oops")
     time.sleep(spec.get("sleep", 0))
@@ -74,6 +77,15 @@ def test_a_refusal_is_one_line_and_recorded(output, tmp_path):
     assert err.strip() == "adrbench serve: refused (no-sense): spec.refuse: true; leave it out"
     assert [(r["reason"], r["arm"]) for r in rejected(tmp_path)] == [("no-sense", "auto")]
     assert not output.exists()
+
+
+def test_damaged_evidence_is_refused_in_one_line(output, tmp_path):
+    process = start({"damaged": True}, output)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    text = "adrbench serve: refused (evidence): model.json: not valid JSON (...); delete it and rerun its job"
+    assert err.strip() == text
+    assert [r["reason"] for r in rejected(tmp_path)] == ["evidence"]
 
 
 def test_an_unexpected_error_keeps_its_traceback(output, tmp_path):

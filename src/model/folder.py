@@ -42,6 +42,44 @@ def read_header(path: Path) -> dict[str, Any]:
     return header
 
 
+# NaN by the bits of a value: (bytes, mask of all but the sign, the greatest pattern that is a number or infinite).
+_NAN_BITS = {
+    "BF16": (2, 0x7FFF, 0x7F80),
+    "F16": (2, 0x7FFF, 0x7C00),
+    "F32": (4, 0x7FFFFFFF, 0x7F800000),
+    "F8_E4M3": (1, 0x7F, 0x7E),
+    "F8_E5M2": (1, 0x7F, 0x7C),
+}
+
+
+def check_numbers(path: Path, header: dict[str, Any]) -> None:
+    """Refuse weights that hold a NaN: served, it reaches the logits, and greedy sampling takes it for the largest.
+
+    Args:
+        header: of the safetensors file ``path``, as ``read_header`` gives it.
+
+    Raises:
+        JobError: ``bad-model``, naming file, tensor and how many of its values are NaN.
+    """
+    import numpy as np
+
+    with open(path, "rb") as stream:
+        start = 8 + struct.unpack("<Q", stream.read(8))[0]
+    data = np.memmap(path, dtype=np.uint8, mode="r")
+    for name, tensor in header.items():
+        if name == "__metadata__" or tensor["dtype"] not in _NAN_BITS:
+            continue
+        size, mask, limit = _NAN_BITS[tensor["dtype"]]
+        begin, end = (start + offset for offset in tensor["data_offsets"])
+        values = np.frombuffer(data[begin:end].tobytes(), dtype=f"<u{size}")
+        if wrong := int(((values & mask) > limit).sum()):
+            raise JobError(
+                "bad-model",
+                f"{path}: tensor {name}: {wrong} of {values.size} values are not a number (NaN); copy the file again, "
+                "or repair the checkpoint",
+            )
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     """A JSON file that holds a mapping.
 
@@ -71,8 +109,9 @@ def check_folder(folder: Path) -> dict[str, Any]:
 
     Returns:
         ``architecture``, ``parameters``, ``weight_bytes``, ``head_dim``, ``digest`` (SHA-256) and ``digest_of``
-        (``files`` or, for large folders, ``headers``), ``chat_template``, ``dummy`` (no weights at all,
-        for ``--load-format dummy``; parameters and bytes are then computed from the configuration).
+        (``files`` or, for large folders, ``headers``, whose weights are not looked through for NaN either),
+        ``chat_template``, ``dummy`` (no weights at all, for ``--load-format dummy``; parameters and bytes are
+        then computed from the configuration).
 
     Raises:
         JobError: ``no-model`` or ``bad-model``, naming the file and what to do.
@@ -101,6 +140,8 @@ def check_folder(folder: Path) -> dict[str, Any]:
     weight_bytes = sum(t["data_offsets"][1] - t["data_offsets"][0] for t in tensors)
     identity = {path.name: [path.stat().st_size, headers[path.name]] for path in files}
     whole = weight_bytes <= FULL_DIGEST_LIMIT_BYTES
+    for path in files if whole else []:
+        check_numbers(path, headers[path.name])
     contents = {p.name: digest_file(p) for p in [config_path, folder / "tokenizer.json", *(files if whole else [])]}
     template = folder / "tokenizer_config.json"
     text = config.get("text_config", config)

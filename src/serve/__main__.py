@@ -22,6 +22,7 @@ from adrbench.job import JobError, run, say
 from adrbench.paths import interpreter
 from adrbench.serve import bench
 from adrbench.serve.answers import greedy_answers
+from adrbench.serve.process import tail
 from adrbench.serve.prompts import write_prompts
 from adrbench.serve.server import Server, serving
 from adrbench.serve.spec import weight_notes
@@ -58,7 +59,7 @@ def _plan(spec: dict[str, Any], server: Server, folders: dict[str, Path]) -> dic
     }
 
 
-def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> dict[str, Any]:
+def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str, model_digest: str) -> dict[str, Any]:
     return {
         "arm": spec["arm"],
         "tier": tier,
@@ -67,7 +68,7 @@ def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> d
         "policy": spec["policy"],
         "content": "string",
         "prompts_sha256": prompts_digest,
-        "model_digest": evidence.read(Path(spec["model_evidence"])).measured["digest"],
+        "model_digest": model_digest,
         "host": platform.node(),
     }
 
@@ -75,6 +76,8 @@ def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str) -> d
 def work(spec: dict[str, Any], output: Path) -> None:
     """Measure every tier of one arm on one fresh server; evidence is written only when all are complete."""
     round_folder, began = output.parent, now()
+    # Read before anything is measured: a damaged file must not cost a measurement.
+    model_digest = evidence.read(Path(spec["model_evidence"])).measured["digest"]
     paths = {tier["name"]: round_folder / f"{tier['name']}.json" for tier in spec["tiers"]}
     folders = {name: evidence.raw_folder(path) for name, path in paths.items()}
     lengths, digests = {}, {}
@@ -105,7 +108,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
         server.check_alone()
         resolved, start_s = server.resolved, server.start_s
         if code != 0:
-            raise JobError("client-failed", f"vllm bench serve ended with code {code}; {log} ends:\n{_tail(log)}")
+            raise JobError("client-failed", f"vllm bench serve ended with code {code}; {log} ends:\n{tail(log)}")
 
     noise = {"before": before_start, "after": neighbours(spec["device_kind"])}
     documents = {}
@@ -124,7 +127,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
             arm=spec["arm"]["name"],
             round=spec["round"],
             tier=name,
-            asked=_asked(spec, tier, digests[name]),
+            asked=_asked(spec, tier, digests[name], model_digest),
             resolved=resolved,
             measured=measured | {"start_s": start_s, "telemetry": telemetry, "answers": answers, "neighbours": noise},
             files=evidence.digest_raw(paths[name], [*RAW, *server_files]),
@@ -136,10 +139,6 @@ def work(spec: dict[str, Any], output: Path) -> None:
         evidence.write(paths[name], document)
         tokens_per_s = document.measured["output_tokens_per_s"]
         say(f"{name}: {tokens_per_s:.1f} output tok/s, TTFT p50 {document.measured['ttft_ms']['p50']:.0f} ms")
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(line[:300] for line in log.read_text(errors="replace").splitlines()[-10:])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
@@ -56,6 +57,32 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+# Python's process that unlinks the shared memory of its family once the last of it is gone.
+TRACKER = b"multiprocessing.resource_tracker"
+TRACKER_S = 5.0
+
+
+def _trackers(pids: list[int]) -> set[int]:
+    """Those of the processes that are resource trackers."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if TRACKER in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
+
+
+def _kill_all(listed: Callable[[], list[int]], reap: Callable[[], None] = lambda: None) -> None:
+    """KILL until ``listed`` names nobody. Resource trackers come last, after a while in which they end by themselves:
+    killed beside an engine they would leave its segments (160 MB each for vLLM) in /dev/shm for ever."""
+    deadline = time.monotonic() + TRACKER_S
+    while left := listed():
+        spared = _trackers(left) if time.monotonic() < deadline else set()
+        _signal_all([pid for pid in left if pid not in spared], signal.SIGKILL)
+        reap()
+        time.sleep(0.05)
+
+
 def _signal_all(pids: list[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -84,10 +111,7 @@ def end_tree(root: int, leader: int | None, grace_s: float) -> None:
     while descendants(root) and time.monotonic() < deadline:
         _reap()
         time.sleep(0.05)
-    while left := descendants(root):
-        _signal_all(left, signal.SIGKILL)
-        _reap()
-        time.sleep(0.05)
+    _kill_all(lambda: descendants(root), _reap)
 
 
 def end_orphans(living: set[int]) -> None:
@@ -95,10 +119,12 @@ def end_orphans(living: set[int]) -> None:
 
     For a job whose guardian was killed: as the job is a child subreaper too, what was guarded is now its child.
     """
-    while orphans := [pid for pid in children(os.getpid()) if pid not in living]:
-        for pid in orphans:
-            _signal_all([pid, *descendants(pid)], signal.SIGKILL)
-        time.sleep(0.05)
+
+    def orphans() -> list[int]:
+        found = [pid for pid in children(os.getpid()) if pid not in living]
+        return [process for pid in found for process in (pid, *descendants(pid))]
+
+    _kill_all(orphans)
 
 
 def guard(command: list[str], grace_s: float) -> int:

@@ -43,6 +43,18 @@ def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
 ERROR_LINE = re.compile(r"\b[A-Z]\w*(?:Error|Exception): .+|^.*\berror: .+", re.MULTILINE)
 
 
+def tail(log: Path, lines: int = 6) -> str:
+    """The errors a log names, then its last lines: the cause stands far above the end of a vLLM traceback."""
+    try:
+        text = log.read_bytes()[-262144:].decode(errors="replace")
+    except OSError:
+        return "(no log)"
+    found = text.splitlines()
+    matches = (ERROR_LINE.search(line) for line in found if " WARNING " not in line)
+    named = dict.fromkeys(match.group(0)[:400] for match in matches if match)
+    return redact("\n".join([*list(named)[:4], *(line[:300] for line in found[-lines:])]))
+
+
 # Guardians that this process has started and not yet stopped.
 _living: set[int] = set()
 
@@ -106,15 +118,8 @@ class Guarded:
         return code
 
     def tail(self, lines: int = 6) -> str:
-        """The errors a log names, then its last lines: the cause stands far above the end of a vLLM traceback."""
-        try:
-            text = self.log.read_bytes()[-262144:].decode(errors="replace")
-        except OSError:
-            return "(no log)"
-        found = text.splitlines()
-        matches = (ERROR_LINE.search(line) for line in found if " WARNING " not in line)
-        named = dict.fromkeys(match.group(0)[:400] for match in matches if match)
-        return redact("\n".join([*list(named)[:4], *(line[:300] for line in found[-lines:])]))
+        """What the command's log says, in short."""
+        return tail(self.log, lines)
 
 
 def run_guarded(
@@ -147,7 +152,9 @@ def run_guarded(
             if time.monotonic() > deadline:
                 raise JobError(
                     "client-timeout",
-                    f"{' '.join(argv[:4])} ... was still running after {timeout_s:.0f} s; its log is {log}",
+                    f"{' '.join(argv[:4])} ... was still running after {timeout_s:.0f} s; its log {log} says what it "
+                    "waited for; if it was merely slow, raise serve.client_timeout_s or eval.timeout_s of "
+                    "the platform's file",
                 )
             time.sleep(0.1)
         return code

@@ -160,6 +160,25 @@ def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> N
         raise JobError("not-ready", f"the first completion came back empty: {json.dumps(answer)[:300]}")
 
 
+# Reasons that say already what became of the server.
+TOLD = ("server-died", "client-timeout", "port-shared")
+# An engine that died takes its API server down with it within seconds.
+DYING_S = 15.0
+
+
+def _has_died(url: str, api_key: str, process: Guarded) -> bool:
+    """Whether the server has ended or is just ending: what failed with it is then not the client's failure."""
+    deadline = time.monotonic() + DYING_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            _request(url + "/health", api_key, None, 5)
+        except JobError:
+            time.sleep(0.25)
+        else:
+            return False
+    return process.poll() is not None
+
+
 @contextmanager
 def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequence[str] = ()) -> Iterator[Server]:
     """Start a server for one arm, yield it when it is ready and checked, and end it on every path out.
@@ -193,8 +212,8 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     began, memory_before = time.monotonic(), used_bytes(spec.device_kind)
     resolved: dict[str, Any] = {}
     process = Guarded(argv, folder / "server.log", environment, spec.stop_grace_s)
+    url, in_use = f"http://127.0.0.1:{port}", False
     try:
-        url = f"http://127.0.0.1:{port}"
         _wait_ready(spec, url, api_key, process)
         check_sole_listener(port, process.pid)
         start_s = time.monotonic() - began
@@ -203,13 +222,14 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         resolved |= read_resolved(folder, metrics, version)
         check_resolved(spec, resolved)
         say(f"ready after {start_s:.0f} s: {', '.join(f'{k}={v}' for k, v in resolved.items() if k in _SHOWN)}")
+        in_use = True
         yield Server(url, api_key, SERVED_NAME, folder, resolved, start_s, process)
         if spec.expect.kv_simulation:
             time.sleep(COUNTS_SETTLE_S)
         if process.poll() is not None:
             raise JobError("server-died", f"the server ended by itself; {process.log} ends:\n{process.tail()}")
     except JobError as error:
-        if error.reason == "http" and process.poll() is not None:
+        if in_use and error.reason not in TOLD and _has_died(url, api_key, process):
             raise JobError(
                 "server-died", f"the server ended ({error}); {process.log} says:\n{process.tail()}"
             ) from None

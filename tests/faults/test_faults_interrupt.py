@@ -1,120 +1,105 @@
-"""A run is interrupted at every stage, by Ctrl-C and by kill -9, on real servers: nothing stays, a rerun completes.
+"""A run is interrupted at every stage, by Ctrl-C, by SIGTERM and by kill -9, on real servers: nothing stays.
 
-Run by ``make test-faults`` (about ten minutes); two of its cases are in tests/e2e and so in every ``make test``.
+SIGINT and SIGTERM go to the whole process group, as a terminal and a batch system send them; SIGKILL to Snakemake
+alone, whose shells and jobs then live on. The run that completes what all of these left is the one at the end of
+test_faults_random_kill.py. Run by ``make test-faults``; two of its cases are in tests/e2e, so in every ``make test``.
 """
 
 from __future__ import annotations
 
-import copy
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
-import yaml
-from adrbench import evidence
-from adrbench.paths import ROOT
+from adrbench.serve.guardian import descendants
+from faults_scene import Job, R, become_reaper, digests, environment, leaked, reap, shared_memory, wait_gone
 
 pytestmark = pytest.mark.faults
 
-PLATFORM = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
-R = "results/cpu"
-
-# (target, file to watch, text that says how far the job is)
+# (target, log of its job, file to watch, text that says how far the job is)
+STARTING = "Initializing a V1 LLM"
 STAGES = {
-    "device": (f"{R}/device.json", "logs/cpu/device.log", "asking"),
-    "kernels": (f"{R}/kernels.json", "logs/cpu/kernels.log", "proved"),
-    "model": (f"{R}/model.json", "logs/cpu/model.log", "converted"),
-    "ceiling": (f"{R}/ceiling.json", "logs/cpu/ceiling.log", "working sets"),
-    "serve-starting": (
+    "device": (f"{R}/device.json", "device", "logs/cpu/device.log", "asking"),
+    "kernels": (f"{R}/kernels.json", "kernels", "logs/cpu/kernels.log", "proved"),
+    "model": (f"{R}/model.json", "model", "logs/cpu/model.log", "converted"),
+    "ceiling": (f"{R}/ceiling.json", "ceiling", "logs/cpu/ceiling.log", "working sets"),
+    "serve, before ready": (
         f"{R}/serve/auto/r1/short.json",
+        "serve/auto-r1",
         f"{R}/serve/auto/r1/server/server.log",
-        "Initializing a V1 LLM",
+        STARTING,
     ),
-    "serve-loading": (f"{R}/serve/auto/r1/short.json", f"{R}/serve/auto/r1/server/client.log", "--- short"),
-    "integrate": (f"{R}/integrate/L3.json", f"{R}/integrate/L3/server/server.log", "Initializing a V1 LLM"),
-    "eval-starting": (f"{R}/eval/auto.json", f"{R}/eval/auto/server/server.log", "Initializing a V1 LLM"),
-    "eval-asking": (f"{R}/eval/auto.json", "logs/cpu/eval/auto.log", "questions of"),
-    "profile": (f"{R}/profile/auto.json", "logs/cpu/profile/auto.log", "ready after"),
+    "serve, while loading": (
+        f"{R}/serve/auto/r1/short.json",
+        "serve/auto-r1",
+        f"{R}/serve/auto/r1/server/client.log",
+        "--- short",
+    ),
+    "integrate, before ready": (
+        f"{R}/integrate/L3.json",
+        "integrate/L3",
+        f"{R}/integrate/L3/server/server.log",
+        STARTING,
+    ),
+    "eval, before ready": (f"{R}/eval/auto.json", "eval/auto", f"{R}/eval/auto/server/server.log", STARTING),
+    "eval, while asking": (f"{R}/eval/auto.json", "eval/auto", "logs/cpu/eval/auto.log", "questions of"),
+    "profile, in a window": (f"{R}/profile/auto.json", "profile/auto", "logs/cpu/profile/auto.log", "ready after"),
+}
+SIGNALS = {
+    "Snakemake SIGINT (Ctrl-C)": (signal.SIGINT, True),
+    "Snakemake SIGTERM": (signal.SIGTERM, True),
+    "Snakemake SIGKILL": (signal.SIGKILL, False),
 }
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory, serve_python):
-    platform = copy.deepcopy(PLATFORM)
-    platform["arms"] = platform["arms"][:1]
-    platform["serve"] |= {"baseline_rounds": 1, "warmup_requests": 1}
-    platform["tiers"] = [
-        {"name": "short", "input_tokens": [64, 128], "output_tokens": 16, "prompts": 8, "concurrency": 2}
-    ]
-    platform["eval"]["tasks"] = [task | {"samples": 2} for task in platform["eval"]["tasks"]]
-    platform["eval"]["control"] = False
-    platform["profile"] = {"workload": {"requests": 2, "input_tokens": 128, "output_tokens": 16, "concurrency": 2}}
-    base = tmp_path_factory.mktemp("faults")
-    (base / "platforms").mkdir()
-    (base / "platforms/cpu.yaml").write_text(yaml.safe_dump(platform, allow_unicode=True))
-    (base / "values.yaml").write_text(yaml.safe_dump({"platforms": str(base / "platforms")}))
-    folder = base / "work"
-    folder.mkdir()
-    command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "-d", str(folder), "--cores", "1"]
-    tail = ["--configfile", str(ROOT / "config/config.yaml"), str(base / "values.yaml")]
-    return folder, lambda *targets: [*command, *targets, *tail]
-
-
-def ours(folder: Path) -> list[str]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and str(folder) in " ".join([*process.cmdline(), process.cwd()]):
-                found.append(f"{process.pid} {process.name()}")
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
 def unlock(folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath")}
-    subprocess.run([sys.executable, "-m", "adrbench.locks"], cwd=folder, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "adrbench.locks"], cwd=folder, env=environment(), check=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize("fault", SIGNALS)
 @pytest.mark.parametrize("stage", STAGES)
-def test_interrupted_stage_leaves_nothing(work, stage, number):
-    folder, command = work
-    target, watched, text = STAGES[stage]
-    watched = folder / watched
+def test_interrupted_stage_leaves_nothing(work, workflow, case, note, stage, fault):
+    folder, values = work
+    case(fault, stage)
+    target, log, watched, text = STAGES[stage]
+    number, group = SIGNALS[fault]
+    own = (target.removesuffix(".json"), *(("models/",) if stage == "model" else ()))
+    own = (f"{R}/serve/auto/r1",) if stage.startswith("serve") else own
     (folder / target).unlink(missing_ok=True)
-    watched.unlink(missing_ok=True)
-    process = subprocess.Popen(
-        command(target), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    deadline = time.monotonic() + 240
-    while not (watched.is_file() and text in watched.read_text(errors="replace")):
-        assert process.poll() is None, f"the run ended before {text!r} appeared in {watched}"
-        assert time.monotonic() < deadline, f"{text!r} did not appear in {watched}"
-        time.sleep(0.05)
-    if number == signal.SIGINT:
+    (folder / watched).unlink(missing_ok=True)
+    become_reaper()
+    before, segments, others = set(descendants(os.getpid())), shared_memory(), digests(folder, own)
+    said = folder / "snakemake.log"
+    with open(said, "wb") as stream:
+        command = workflow(folder, values, target)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment(), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    job = Job(process, said)
+    job.wait_for(folder / watched, re.escape(text))
+    if group:
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    process.wait(90)
-    deadline = time.monotonic() + 40
-    while ours(folder) and time.monotonic() < deadline:
-        time.sleep(0.25)
-    assert ours(folder) == []
+    job.finish(120)
+    left = wait_gone(before, 60)
+    reap(process.pid)
+    assert left == []
+    assert leaked(segments) == set()
+    note("asserted", "no process; shared memory free")
     assert not (folder / target).exists()
+    assert digests(folder, own) == others
+    note("asserted", "other results untouched")
+    if number != signal.SIGTERM:  # it ends the `tee` that keeps the log, too
+        told = (folder / f"logs/cpu/{log}.log").read_text(errors="replace")
+        line = re.search(
+            r"adrbench [\w.]+: interrupted by \w+; nothing was recorded, a rerun starts this job afresh", told
+        )
+        assert line, told[-2000:]
+        note("said", line[0])
     unlock(folder)
-
-
-def test_the_next_run_completes(work):
-    folder, command = work
-    targets = sorted({target for target, _, _ in STAGES.values()})
-    done = subprocess.run(command(*targets), capture_output=True, text=True, timeout=1200, cwd=ROOT)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    for target in targets:
-        assert evidence.verify_files(folder / target) == []
-    assert ours(folder) == []
+    note("asserted", "rerun: one on what all interrupts left (random kills)")

@@ -47,6 +47,12 @@ def write(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
+def not_a_number(folder):
+    values = np.ones((4, 8), np.float32)
+    values[2, 3] = np.nan
+    write_safetensors({"model.a": np.full(3, np.inf, np.float32), "model.b": values}, folder / "model.safetensors")
+
+
 INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}})
 DAMAGED = {
     "no-config": (remove("config.json"), "no-model", "config.json does not exist"),
@@ -56,6 +62,7 @@ DAMAGED = {
     "half-an-index": (write("model.safetensors.index.json", '{"weight'), "bad-model", "index.json: not valid JSON"),
     "no-tokenizer": (remove("tokenizer.json"), "bad-model", "tokenizer.json does not exist"),
     "truncated": (truncate("model.safetensors", 200), "bad-model", "truncated"),
+    "nan": (not_a_number, "bad-model", r"model.safetensors: tensor model.b: 1 of 32 values are not a number"),
     "header-cut": (truncate("model.safetensors", 40), "bad-model", "not a safetensors file"),
     "empty": (truncate("model.safetensors", 0), "bad-model", "not a safetensors file"),
     "shard-missing": (write("model.safetensors.index.json", INDEX), "bad-model", "files of the index are missing"),

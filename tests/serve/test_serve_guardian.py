@@ -69,6 +69,29 @@ def test_worker_of_a_killed_server_is_found_and_ended(tmp_path):
     assert guarded.poll() == 128 + signal.SIGKILL
 
 
+# As a vLLM engine that does not end in time: it holds shared memory and ignores TERM.
+HOLDER = """
+import signal, time
+from multiprocessing.shared_memory import SharedMemory
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+held = SharedMemory(create=True, size=4096)
+print("segment", held.name, flush=True)
+time.sleep(600)
+"""
+
+
+def test_shared_memory_of_a_killed_command_is_freed(tmp_path):
+    """Python's resource tracker unlinks it after the last user's end: it must not be killed beside that user."""
+    guarded = Guarded([sys.executable, "-c", HOLDER], tmp_path / "log", job_environment(), grace_s=0.2)
+    wait_for(tmp_path / "log", "segment")
+    segment = Path("/dev/shm") / (tmp_path / "log").read_text().split("segment ")[1].split()[0]
+    assert segment.exists()
+    processes = tree(guarded.pid)
+    guarded.stop()
+    assert gone(processes)
+    assert not segment.exists()
+
+
 def test_a_killed_guardian_leaves_nothing(tmp_path):
     """The job is a subreaper: what a killed guardian leaves becomes its child, and is ended by stop()."""
     job = f"""

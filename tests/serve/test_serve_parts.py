@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from adrbench.job import JobError
 from adrbench.serve import bench
+from adrbench.serve.answers import greedy_answers
 from adrbench.serve.dtypes import kv_cache_dtypes, read_dtypes
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.prompts import make_prompts, write_prompts
@@ -139,6 +140,35 @@ def test_a_port_in_use_is_refused_even_when_it_is_shared():
 
 def test_a_free_port_is_found():
     assert 1024 <= claim_port(None) <= 65535
+
+
+class Alike:
+    """A server that gives every prompt the same answer; ``logprobs``: of a token, or the error that asking gives."""
+
+    model, folder = "model", Path("server")
+
+    def __init__(self, logprobs):
+        self.logprobs, self.asked = logprobs, []
+
+    def request(self, path, body, timeout_s):
+        self.asked.append(body)
+        if "logprobs" in body and isinstance(self.logprobs, Exception):
+            raise self.logprobs
+        return {"choices": [{"text": "!", "logprobs": {"token_logprobs": [self.logprobs]}}]}
+
+
+@pytest.mark.parametrize("logprobs", [float("nan"), None, JobError("http", "answered 500: not JSON compliant")])
+def test_logits_that_are_no_numbers_are_refused(logprobs):
+    """Greedy sampling takes NaN for the largest: the token counts are right and the answers are worth nothing."""
+    with pytest.raises(JobError, match=r"every prompt was answered by '!'.*server\.log") as caught:
+        greedy_answers(Alike(logprobs))
+    assert caught.value.reason == "nan-logits"
+
+
+def test_a_model_that_says_one_thing_is_no_fault():
+    server = Alike(-0.5)
+    assert set(greedy_answers(server)) == {"!"}
+    assert sum("logprobs" in body for body in server.asked) == 1
 
 
 METRICS = """\
