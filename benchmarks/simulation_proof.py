@@ -9,7 +9,8 @@ wider) every scheme of the registry is run with CUDA graphs as a server has them
   ``Plane.round_trip`` of the keys and values that the model computed: prefill in chunks, decoding across whole windows,
   preempted requests and reused blocks among them.
 * Logits are compared with those of a plain fp32 torch model that reads that cache: in fp32 within 1e-2 of
-  their norm and with the same greedy tokens; in bf16 within 5e-2, and tokens are told, not judged.
+  their norm and with the same greedy tokens; in bf16 within 0.25, their median within 2e-2, and tokens are told, not
+  judged.
 * A scheme that differs in group, axis, window or maximum must be told by the cache, and in fp32 by the logits too.
 * bf16 through the plugin is compared bit by bit with the same engine before the plugin is attached.
 * The work of a decode step must not wait for the device (PyTorch's synchronisation check).
