@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,7 +122,7 @@ class Worker:
         self.shown = len(rows)
 
     def last_words(self) -> str:
-        return self.log.read_text(errors="replace")[-1500:]
+        return self.log.read_text(errors="replace")[-3000:]
 
 
 def specifications(arguments: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
@@ -170,8 +171,8 @@ def collect(workers: dict[str, Worker], arguments: argparse.Namespace, began: fl
     rows = [row for worker in workers.values() for row in worker.rows()]
     absent = {label: missing(worker.spec, worker.rows()) for label, worker in workers.items()}
     absent = {label: names for label, names in absent.items() if names}
-    ended = {k: w.last_words() for k, w in workers.items() if k in absent and w.process.poll() not in (None, 0)}
     wrong = [row for row in rows if row.get("problems")]
+    suspects = {*absent, *(row["worker"] for row in rows if row.get("problems") or "again" in row)}
     return {
         "arguments": {key: str(value) for key, value in vars(arguments).items()},
         "written_at": now(),
@@ -180,7 +181,7 @@ def collect(workers: dict[str, Worker], arguments: argparse.Namespace, began: fl
         "results": sum("problems" in row for row in rows),
         "with_problems": len(wrong),
         "missing": absent,
-        "logs_of_failed": ended,
+        "logs": {label: workers[label].last_words() for label in sorted(suspects)},
         "rows": rows,
     }
 
@@ -200,6 +201,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments, began = parse(), time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines end, too
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         workers = {k: Worker(k, spec, folder) for k, spec in specifications(arguments, folder).items()}

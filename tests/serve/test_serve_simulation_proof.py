@@ -5,6 +5,7 @@ Cannot prove: anything about an accelerator; the check of the cache itself: test
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -91,6 +92,9 @@ def test_a_process_that_cannot_go_on_is_followed_by_one_for_the_rest(tmp_path, m
     assert starts == engines == sum("start_s" in row for row in worker.rows())
     worker.show_new()
     assert simulation_proof.missing(spec, worker.rows()) == spec["schemes"][engines:]
+    found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
+    assert found["passed"] is (engines == 3)
+    assert list(found["logs"]) == ["one"]
 
 
 def test_what_did_not_come_is_missing(tmp_path):
