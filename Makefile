@@ -49,9 +49,9 @@ test-faults: setup
 test-queue: setup
 	@$(BIN)/python -m pytest tests/cluster -m "queue or not queue" $(PYTEST)
 
-# Every KV scheme in a real vLLM against a plain torch model.
+# Every KV scheme in a real vLLM against a plain torch model (vLLM 0.18.1 too, where serve-0181 is set up).
 test-kv: setup
-	@$(BIN)/python -m pytest tests/serve/test_serve_simulation_live.py -m "kv or slow" $(PYTEST)
+	@$(BIN)/python -m pytest tests/serve/test_serve_simulation_live.py tests/serve/test_serve_simulation.py -m "kv or slow" $(PYTEST)
 
 # Commands of the documents that take minutes, as they are written, in a copy of the project.
 test-docs: setup

@@ -9,7 +9,8 @@ wider) every scheme of the registry is run with CUDA graphs as a server has them
   ``Plane.round_trip`` of the keys and values that the model computed: prefill in chunks, decoding across whole windows,
   preempted requests and reused blocks among them.
 * Logits are compared with those of a plain fp32 torch model that reads that cache: in fp32 within 1e-2 of
-  their norm and with the same greedy tokens; in bf16 within 5e-2, and tokens are told, not judged.
+  their norm and with the same greedy tokens; in bf16 within 0.25, their median within 2e-2, and tokens are told, not
+  judged.
 * A scheme that differs in group, axis, window or maximum must be told by the cache, and in fp32 by the logits too.
 * bf16 through the plugin is compared bit by bit with the same engine before the plugin is attached.
 * The work of a decode step must not wait for the device (PyTorch's synchronisation check).
@@ -26,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -120,7 +122,7 @@ class Worker:
         self.shown = len(rows)
 
     def last_words(self) -> str:
-        return self.log.read_text(errors="replace")[-1500:]
+        return self.log.read_text(errors="replace")[-3000:]
 
 
 def specifications(arguments: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
@@ -169,8 +171,8 @@ def collect(workers: dict[str, Worker], arguments: argparse.Namespace, began: fl
     rows = [row for worker in workers.values() for row in worker.rows()]
     absent = {label: missing(worker.spec, worker.rows()) for label, worker in workers.items()}
     absent = {label: names for label, names in absent.items() if names}
-    ended = {k: w.last_words() for k, w in workers.items() if k in absent and w.process.poll() not in (None, 0)}
     wrong = [row for row in rows if row.get("problems")]
+    suspects = {*absent, *(row["worker"] for row in rows if row.get("problems") or "again" in row)}
     return {
         "arguments": {key: str(value) for key, value in vars(arguments).items()},
         "written_at": now(),
@@ -179,7 +181,7 @@ def collect(workers: dict[str, Worker], arguments: argparse.Namespace, began: fl
         "results": sum("problems" in row for row in rows),
         "with_problems": len(wrong),
         "missing": absent,
-        "logs_of_failed": ended,
+        "logs": {label: workers[label].last_words() for label in sorted(suspects)},
         "rows": rows,
     }
 
@@ -199,6 +201,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments, began = parse(), time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines end, too
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         workers = {k: Worker(k, spec, folder) for k, spec in specifications(arguments, folder).items()}

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent / "kv"))
 
 import cases
 import pytest
+import yaml
 from adrbench.job import JobError
 from adrbench.kernels.formats import schemes
 from adrbench.serve.server import serving
@@ -31,6 +32,12 @@ SUBSET = ("int8_per_token_head", "kivi4", "first256_int4")
 NEW_TOKENS = 4
 ENGINE = cases.ENGINE | {"dtype": "float32", "enforce_eager": True}
 SUBSET_WRONG = ("another-axis", "keys-per-token", "another-window", "another-end-of-the-window")
+
+
+def environment_0181() -> dict[str, str]:
+    """What the platform's file sets for this vLLM: it does not start without two preloaded libraries."""
+    found = yaml.safe_load((ROOT / "config/platforms/cpu-0181.yaml").read_text())["serve"]["env"]
+    return {name: value.replace("{project}", str(ROOT)) for name, value in found.items()}
 
 
 def python(
@@ -45,6 +52,7 @@ def python(
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        **(environment_0181() if role == "serve-0181" else {}),
         **({"ADRBENCH_PLUGIN": json.dumps(plugin)} if plugin else {}),
     }
     command = [str(ROOT / f".envs/{role}/bin/python"), *map(str, arguments)]

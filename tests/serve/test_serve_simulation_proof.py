@@ -5,6 +5,7 @@ Cannot prove: anything about an accelerator; the check of the cache itself: test
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -18,8 +19,8 @@ import cases
 import simulation_proof
 from adrbench.kernels.formats import schemes
 
-NEAR = {"difference": 1e-4, "same_tokens": True, "apart": 1e-5}
-FAR = {"difference": 0.3, "same_tokens": False, "apart": 0.2}
+NEAR = {"difference": 1e-4, "median_difference": 1e-5, "same_tokens": True, "apart": 1e-5}
+FAR = {"difference": 0.3, "median_difference": 0.1, "same_tokens": False, "apart": 0.2}
 HELD = {"steps": 90, "worst_token": 0.001}
 OTHER = {"steps": 9, "worst_token": 0.8}
 FP32, BF16 = ({"dtype": dtype, "graphs": True} for dtype in ("float32", "bfloat16"))
@@ -40,6 +41,8 @@ def test_the_right_definition_passes_beside_a_wrong_one(spec):
     [
         (FP32, run(FAR, FAR), "logits differ by 3.00e-01"),
         (BF16, run(FAR, FAR), "logits differ by 3.00e-01"),
+        (BF16, run(NEAR | {"difference": 0.3}, FAR), "logits differ by 3.00e-01"),
+        (BF16, run(NEAR | {"median_difference": 0.03}, FAR), "median 3.00e-02"),
         (FP32, run(NEAR, FAR, held=OTHER), "80% of a token's cached values differ"),
         (FP32, run(NEAR, FAR, held=HELD | {"steps": 0}), "of a token's cached values differ"),
         (FP32, run(NEAR, NEAR), "another-axis: the logits did not tell"),
@@ -89,6 +92,9 @@ def test_a_process_that_cannot_go_on_is_followed_by_one_for_the_rest(tmp_path, m
     assert starts == engines == sum("start_s" in row for row in worker.rows())
     worker.show_new()
     assert simulation_proof.missing(spec, worker.rows()) == spec["schemes"][engines:]
+    found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
+    assert found["passed"] is (engines == 3)
+    assert list(found["logs"]) == ["one"]
 
 
 def test_what_did_not_come_is_missing(tmp_path):

@@ -95,4 +95,5 @@ class Readers:
             count = tokens * self.plane.window_step
             cache = torch.zeros(tokens + 1, block, heads, dim, dtype=dtype, device=device)
             where = torch.zeros(count, dtype=torch.int64, device=device)
-            self.slots(cache, where, where, where == 0, static)
+            # Two tensors: the compiler would compile for one that is both, and again for those of a step.
+            self.slots(cache, where, where.clone(), where == 0, static)

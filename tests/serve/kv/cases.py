@@ -25,8 +25,11 @@ ENGINE = {
 }
 TOLERANCE = 1e-2
 APART = 1e-3
-BF16_TOLERANCE = 5e-2
-"""Largest relative difference of logits between a served bf16 model and the fp32 reference on the same cache."""
+BF16_MEDIAN, BF16_LARGEST = 2e-2, 0.25
+"""Median and largest relative difference of logits between a served bf16 model and the fp32 reference on its cache.
+
+Single steps differ by several times the median (on CPU 5e-3, the largest of 48 steps 2e-2).
+"""
 
 WORST_TOKEN = 0.05
 """Largest share of one token's values (all layers, heads and dimensions of a plane) that may differ.
@@ -70,6 +73,11 @@ def agrees(found: dict[str, Any]) -> bool:
     return bool(found["difference"] < TOLERANCE and found["same_tokens"] and found["apart"] < APART)
 
 
+def is_near(found: dict[str, Any]) -> bool:
+    """Logits of a bf16 model are as near to the fp32 reference's as its rounding lets them be."""
+    return bool(found["median_difference"] < BF16_MEDIAN and found["difference"] < BF16_LARGEST)
+
+
 def holds(found: dict[str, Any]) -> bool:
     """Whether a cache held what a definition says."""
     return bool(found["steps"] and found["worst_token"] <= WORST_TOKEN)
@@ -84,9 +92,12 @@ def verdict(spec: dict[str, Any], found: dict[str, Any]) -> list[str]:
     exact, problems = spec["dtype"] == "float32", []
     for label, logits in found["logits"].items():
         cache = found["cache"][label] if found["cache"] else None
-        near = agrees(logits) if exact else logits["difference"] < BF16_TOLERANCE
+        near = agrees(logits) if exact else is_near(logits)
         if label == "right":
-            problems += [] if near else [f"logits differ by {logits['difference']:.2e}"]
+            if not near:
+                problems.append(
+                    f"logits differ by {logits['difference']:.2e}, median {logits['median_difference']:.2e}"
+                )
             if cache and not holds(cache):
                 problems.append(f"{cache['worst_token']:.0%} of a token's cached values differ")
             continue
