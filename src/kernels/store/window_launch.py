@@ -35,6 +35,10 @@ def constants(layout: PageLayout) -> dict[str, Any]:
     }
 
 
+NEWEST = ("KV_HEADS", "D", "WINDOW")
+"""The compile-time arguments that ``store_newest_kernel`` takes."""
+
+
 def grid_blocks(most: int, step: int) -> tuple[int, int]:
     """(blocks of keys, blocks of values) of 32 tokens that ``most`` new tokens can complete, wherever they begin."""
     return -(-most // step) * (step // BLOCK_TOKENS), (most + 2 * BLOCK_TOKENS - 2) // BLOCK_TOKENS
@@ -108,5 +112,5 @@ def store_windowed(
     newest = min(-(-most // BLOCK_TOKENS), fixed["WINDOW"] // BLOCK_TOKENS)
     store_newest_kernel[(sequences, heads, newest)](
         key, value, ring.key, ring.value, rows, starts, lengths, key.stride(0), value.stride(0),
-        KV_HEADS=heads, D=fixed["D"], WINDOW=fixed["WINDOW"], num_warps=4,
+        **{name: fixed[name] for name in NEWEST}, num_warps=4,
     )  # fmt: skip
