@@ -65,6 +65,19 @@ def _store(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
     return run
 
 
+def _early(early: bool, run: Callable[[str], float]) -> Callable[[str], float]:
+    """``run`` with rows loaded before their slots, or not."""
+
+    def other(device: str) -> float:
+        usual, launch.BLOCK_EARLY = launch.BLOCK_EARLY, early
+        try:
+            return run(device)
+        finally:
+            launch.BLOCK_EARLY = usual
+
+    return other
+
+
 def _load(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
     """Error: largest difference from the reference on a cache that the reference filled."""
 
@@ -161,6 +174,12 @@ def cases() -> list[Case]:
             label = f"{name}, {shape[0]} rows, {shape[1]} heads, D {shape[2]}, page {shape[3]}"
             found.append(Case("store", values.name, f"store {label}", _store(name, shape), needs=cast))
             found.append(Case("store", values.name, f"load {label}", _load(name, shape), needs=read))
+    tokens, heads, dim, page, _ = SHAPES[1]
+    other = "rows after slots" if launch.BLOCK_EARLY else "rows before slots"
+    for name in ("int8_per_token_head", "int4_g32"):
+        label = f"store {name}, {other}, {tokens} rows, {heads} heads, D {dim}, page {page}"
+        run = _early(not launch.BLOCK_EARLY, _store(name, SHAPES[1]))
+        found.append(Case("store", scheme(name).key.values.name, label, run))
     for layout, calls in WINDOWED_SHAPES:
         label = f"kivi4, {len(calls)} calls, {layout[0]} heads, D {layout[1]}, page {layout[2]}"
         found.append(Case("store", "int4", f"store {label}", _windowed("kivi4", layout, calls, torch.float16)))
