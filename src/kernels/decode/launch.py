@@ -97,8 +97,9 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
     scheme = layout.scheme
     if kind == "hip" and not layout.windowed:
         raise NotImplementedError(f"{scheme.name}: codes are unpacked to fp16 on NVIDIA only; leave the kernel empty")
-    if scheme.key.values.bits != 4:
-        raise ValueError(f"{scheme.name}: only 4-bit codes are unpacked")
+    scope = "channel" if layout.windowed else scope_of(scheme)
+    if scheme.key.values.bits != 4 or scope == "static":
+        raise ValueError(f"{scheme.name}: only 4-bit codes whose scales lie beside them are unpacked")
     if layout.windowed and (layout.page_size % config.tile or config.tile != scheme.key.group):
         raise ValueError(
             f"{scheme.name}: pages must be a multiple of the group of {scheme.key.group} tokens and tiles be groups, "
@@ -114,7 +115,7 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
         "PAGE": layout.page_size,
         "TILE": config.tile,
         "SPAN": page_span(layout.page_size, config.tile, 8),
-        "SCOPE": "channel" if layout.windowed else scope_of(scheme),
+        "SCOPE": scope,
         "WINDOW": scheme.value.residual,
         "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
         "ASM": "ptx" if kind == "cuda" else "none",
