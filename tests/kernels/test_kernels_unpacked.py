@@ -45,6 +45,11 @@ def test_outliers_of_ten_thousand_cost_no_more_than_their_storage(facts, name):
     assert found["kernel_error"] <= max(4e-3, 0.5 * found["scheme_error"])
 
 
+def test_what_an_unwritten_slot_holds_does_not_reach_the_output(facts):
+    assert len(facts["unwritten"]) == 4
+    assert {name for name, same in facts["unwritten"].items() if not same} == set()
+
+
 @pytest.mark.parametrize(
     ("case", "words"),
     [

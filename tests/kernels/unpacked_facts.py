@@ -54,6 +54,16 @@ def decode_facts(name: str) -> dict[str, Any]:
     return found
 
 
+def unwritten(name: str, page: int) -> bool:
+    """Whether the output is the same, to the bit, over slots that hold another poison (0xFFFF is an fp16 NaN)."""
+    outs = []
+    for fill in (0xA5, 0xFF):
+        torch.manual_seed(0)
+        shape = check.Shape(4, 1, 64, page, (257, 40, page - 1))
+        outs.append(check.build(name, shape, torch.float16, "cpu", fill).attend(CONFIG))
+    return bool(torch.equal(*outs))
+
+
 def refusal(call: Any, *arguments: Any) -> str:
     try:
         call(*arguments)
@@ -118,6 +128,10 @@ print(
     json.dumps(
         {
             "decode": {name: decode_facts(name) for name in ("int4_per_token_head", "int4_g32", "kivi4")},
+            "unwritten": {
+                f"{name}, page {page}": unwritten(name, page)
+                for name, page in (("int4_per_token_head", 64), ("int4_g32", 64), ("int4_g32", 80), ("kivi4", 64))
+            },
             "refusals": refusals(),
             "spoiled": spoiled(),
             "blocks": blocks(),

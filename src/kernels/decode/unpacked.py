@@ -73,7 +73,7 @@ def tile_position(
     SPAN: tl.constexpr, ASM: tl.constexpr,
 ):  # fmt: skip
     """Of one tile: the first byte of its head's plane of codes and scales for each token, its place in its page, and
-    whether it exists, [TILE] each in the order of ``in_pairs`` and in the order of tokens (values).
+    whether it exists, [TILE] each in the order of ``in_pairs`` and (v) in the order of tokens.
 
     SPAN as in ``kernel.addresses``.
     """
@@ -83,16 +83,19 @@ def tile_position(
         TILES: tl.constexpr = (PAGE + TILE - 1) // TILE
         page = tl.load(table_ptr + tile // TILES).to(tl.int64)
         start = tile % TILES * TILE
-        m_t = tile // TILES * PAGE + start + o_p < length
         k_token = start + o_p
         v_token = start + o_t
+        left = length - tile // TILES * PAGE
         if PAGE % TILE != 0:
-            m_t &= k_token < PAGE
+            left = tl.minimum(left, PAGE)
+        m_t = k_token < left
+        m_v = v_token < left
+        if PAGE % TILE != 0:
             k_token = tl.minimum(k_token // 16, PAGE // 16 - 1) * 16 + o_p % 16
             v_token = tl.minimum(v_token // 16, PAGE // 16 - 1) * 16 + o_t % 16
         base = page * page_stride + head * (PAGE * ROW)
         scales = page * scale_stride
-        return base, base, scales, scales, k_token, v_token, m_t
+        return base, base, scales, scales, k_token, v_token, m_t, m_v
     else:
         first = tile * TILE // PAGE
         begin = tile * TILE % PAGE
@@ -110,9 +113,10 @@ def tile_position(
         v_token = (begin + o_t) % PAGE
         plane = head * (PAGE * ROW)
         m_t = tile * TILE + o_p < length
+        m_v = tile * TILE + o_t < length
         k_base = k_page * page_stride + plane
         v_base = v_page * page_stride + plane
-        return k_base, v_base, k_page * scale_stride, v_page * scale_stride, k_token, v_token, m_t
+        return k_base, v_base, k_page * scale_stride, v_page * scale_stride, k_token, v_token, m_t, m_v
 
 
 @triton.jit
@@ -137,14 +141,16 @@ def value_offsets(
 
 @triton.jit
 def group_of_values(
-    v_ptr, vs_ptr, v_base, v_token, p_s, tile, h: tl.constexpr, SCOPE: tl.constexpr, ASM: tl.constexpr,
+    v_ptr, vs_ptr, v_base, v_token, m_v, p_s, tile, h: tl.constexpr, SCOPE: tl.constexpr, ASM: tl.constexpr,
     PAGE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, ROW: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """Values [32, TILE] of the groups h and H + h."""
     b_v = tl.load(v_ptr + value_offsets(v_base, v_token, h * 32, 32, ROW, PAGE, SPAN))
     if SCOPE == "group":
-        low = tl.load(vs_ptr + p_s + v_token + h * PAGE)
-        scale, zero = operands_of_words(low, tl.load(vs_ptr + p_s + v_token + (H + h) * PAGE), ASM)
+        # A slot that was never written may hold NaN, which a weight of 0 does not undo.
+        low = tl.load(vs_ptr + p_s + v_token + h * PAGE, mask=m_v, other=0)
+        high = tl.load(vs_ptr + p_s + v_token + (H + h) * PAGE, mask=m_v, other=0)
+        scale, zero = operands_of_words(low, high, ASM)
     else:
         place = p_s + h * 2 * PAGE + tile % (PAGE // TILE) * TILE
         scale, zero = operands_of_planes(vs_ptr, place, PAGE, TILE, ASM)
@@ -222,7 +228,7 @@ def decode_unpacked_kernel(
     x1, x2, x3, y1, y2, y3 = x0, x0, x0, y0, y0, y0
     p_table = table_ptr + sequence * table_stride
     for i in range(first, end):
-        k_base, v_base, k_scales, v_scales, k_token, v_token, m_t = tile_position(
+        k_base, v_base, k_scales, v_scales, k_token, v_token, m_t, m_v = tile_position(
             p_table, i, length, page_stride, scale_stride, head, ROW, PAGE, TILE, SPAN, ASM
         )
         KEYS: tl.constexpr = 32 if SCOPE == "group" else ROW
@@ -269,23 +275,25 @@ def decode_unpacked_kernel(
         else:
             mass = mass * alpha[None, :] + p
             p_s = v_scales + head * (PAGE * 2 * H)
-            low, high = group_of_values(v_ptr, vs_ptr, v_base, v_token, p_s, i, 0, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H)
+            low, high = group_of_values(
+                v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 0, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
+            )
             x0 = tl.dot(low, b_p, x0 * alpha[None, :])
             y0 = tl.dot(high, b_p, y0 * alpha[None, :])
             if H > 1:
                 low, high = group_of_values(
-                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 1, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
+                    v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 1, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
                 )
                 x1 = tl.dot(low, b_p, x1 * alpha[None, :])
                 y1 = tl.dot(high, b_p, y1 * alpha[None, :])
             if H > 2:
                 low, high = group_of_values(
-                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 2, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
+                    v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 2, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
                 )
                 x2 = tl.dot(low, b_p, x2 * alpha[None, :])
                 y2 = tl.dot(high, b_p, y2 * alpha[None, :])
                 low, high = group_of_values(
-                    v_ptr, vs_ptr, v_base, v_token, p_s, i, 3, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
+                    v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 3, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
                 )
                 x3 = tl.dot(low, b_p, x3 * alpha[None, :])
                 y3 = tl.dot(high, b_p, y3 * alpha[None, :])
