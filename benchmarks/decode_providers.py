@@ -83,7 +83,7 @@ def fill(name: str, case: Case, page_size: int, copies: int) -> Filled:
 
 @dataclass(frozen=True)
 class FilledWindowed:
-    """Our caches of a windowed scheme, filled by the torch reference."""
+    """Our caches of a windowed scheme, filled by our store kernels."""
 
     case: Case
     caches: list[PagedCache]
@@ -111,14 +111,17 @@ class FilledWindowed:
 
 def fill_windowed(name: str, case: Case, page_size: int, copies: int) -> FilledWindowed:
     """Put the case's rows in caches of windowed scheme ``name``."""
-    from adrbench.kernels.store.windowed import store_request
+    from adrbench.kernels.store.window_launch import store_windowed
 
     layout = PageLayout(scheme(name), case.kv_heads, case.dim, page_size)
     table = case.table(page_size)
     cache = PagedCache.allocate(layout, table.numel(), "cuda")
     ring = Ring.allocate(layout, case.batch, torch.bfloat16, "cuda")
+    starts, lengths = torch.tensor([0, case.length], dtype=torch.int32, device="cuda"), case.lengths()[:1]
+    rows = torch.arange(case.batch, dtype=torch.int32, device="cuda")
     for sequence, key, value in case.sequences():
-        store_request(cache, ring, sequence, key, value, table[sequence])
+        one = slice(sequence, sequence + 1)
+        store_windowed(cache, ring, rows[one], key, value, table[one], starts, lengths, case.length)
     caches = [cache] + [PagedCache(layout, cache.buffer.clone()) for _ in range(copies - 1)]
     return FilledWindowed(case, caches, ring, table)
 

@@ -71,7 +71,6 @@ def default_variants() -> list[str]:
     found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8", "32x2x4x8", "64x2x4x8")]
     found += [f"{kivi}/64/unpacked/{cut}" for cut in ("32x1x4x8", "32x1x3x16", "32x1x6x8", "32x2x4x8")]
     found += [f"{kivi}/128/unpacked/32x1x4x16"]
-    found += [f"{name}/64/wide/{cut}" for name in (group, kivi) for cut in ("32x1x4x8", "32x2x4x8")]
     return found
 
 

@@ -52,7 +52,7 @@ for name in "$@"; do
       part store_registers 100 "$PYTHON" benchmarks/store_kv.py --schemes int8_per_token_head fp8_per_token_head int4_per_token_head --registers 0 96 64 --warps 2 4 --output "$RESULTS/store_registers.json" ;;
     variants) # 4-bit decode kernels side by side, right before fast; then stores that load their rows early
       part variants 150 "$PYTHON" benchmarks/decode_variants.py --workers "$WORKERS" --check-seconds 80 --output "$RESULTS/decode_variants.json" ${VARIANT_ARGS:-}
-      part variants_store 80 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head --early 0 1 --warps 2 4 --registers 0 96 --budget 0.05 --output "$RESULTS/store_variants.json" ;;
+      part variants_store 80 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head kivi4 --early 0 1 --warps 2 4 --registers 0 96 --budget 0.05 --output "$RESULTS/store_variants.json" ;;
     variants_counters) # why a variant is as slow as it is
       part variants_counters "${COUNTER_SECONDS:-55}" ncu --clock-control none --csv --kernel-name "regex:decode_(unpacked|grouped|partial)_kernel" --section SpeedOfLight --section SchedulerStats --section WarpStateStats --section InstructionStats --section Occupancy --section MemoryWorkloadAnalysis --log-file "$RESULTS/variants_counters.csv" "$PYTHON" benchmarks/decode_variants.py --once --heads "${COUNTER_HEADS:-d128}" --variants ${COUNTER_VARIANTS:-int4_g32/64/unpacked/32x1x4x8 kivi4/64/unpacked/32x1x4x8} ;;
     store)

@@ -22,9 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from adrbench.evidence import write_json
 from adrbench.kernels.formats import scheme
-from adrbench.kernels.formats.layout import PagedCache, PageLayout
-from adrbench.kernels.store import launch
+from adrbench.kernels.formats.layout import PagedCache, PageLayout, Ring
+from adrbench.kernels.store import check, launch
 from adrbench.kernels.store.launch import store
+from adrbench.kernels.store.window_launch import store_windowed
 from decode_providers import OURS
 from decode_timing import ceilings, last_level_cache_bytes, time_calls
 
@@ -59,6 +60,43 @@ def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int, bud
     }  # fmt: skip
 
 
+def row_windowed(
+    name: str, heads: int, dim: int, tokens: int, page: int, start: int, budget_s: float
+) -> dict[str, Any]:
+    """``row`` of a scheme with a 16-bit window: a prompt, or one token each of ``tokens`` (few) sequences.
+
+    ``wrong_bytes``: of the store's own check, on this device.
+    """
+    layout = PageLayout(scheme(name), heads, dim, page)
+    sequences, new, before = (1, tokens, start) if tokens > 256 else (tokens, 1, 4096 + start)
+    plane = layout.scheme.value.row_bytes(dim)
+    size = 4 * tokens * heads * dim + int(layout.scheme.bytes_of_request(tokens, heads, dim))
+    if new == 1:  # rows in, rows to the ring, one row of values from the ring and its codes
+        size = int(tokens * heads * (4 * dim + 4 * dim + 2 * dim + plane))
+    copies = max(1, min(32, -(-4 * last_level_cache_bytes() // size)))
+    starts = torch.arange(sequences + 1, dtype=torch.int32, device="cuda") * new
+    lengths = torch.full((sequences,), before + new, dtype=torch.int32, device="cuda")
+    rows = torch.arange(sequences, dtype=torch.int32, device="cuda")
+    calls = []
+    for _ in range(copies):
+        pages = -(-(before + new) // page)
+        table = torch.randperm(sequences * pages, device="cuda").to(torch.int32).view(sequences, pages)
+        cache = PagedCache.allocate(layout, table.numel(), "cuda")
+        ring = Ring.allocate(layout, sequences, torch.bfloat16, "cuda", 0.0)
+        key = torch.randn(tokens, heads, dim, device="cuda").to(torch.bfloat16)
+        value = torch.randn_like(key)
+        calls.append(
+            lambda c=cache, r=ring, k=key, v=value, t=table: store_windowed(c, r, rows, k, v, t, starts, lengths, new)
+        )
+    timing = time_calls(calls, budget_s)
+    wrong = sum(check._windowed(name, s, c, torch.bfloat16)("cuda") for s, c in check.WINDOWED_SHAPES)
+    return {
+        "scheme": name, "kv_heads": heads, "dim": dim, "tokens": tokens, "page": page, "wrong_bytes": wrong,
+        "prompt": "block" if start == 0 else "ragged", "median_us": timing.median_us, "low_us": timing.low_us,
+        "high_us": timing.high_us, "bytes": size, "bytes_per_s": size / timing.median_us * 1e6,
+    }  # fmt: skip
+
+
 def compile_ahead(arguments: list[str], workers: int, limit_s: float = 60.0) -> None:
     """Fill Triton's cache with the kernels from several processes, on few tokens."""
     command = [sys.executable, __file__, *arguments]
@@ -85,7 +123,8 @@ def measure(name: str, shape: tuple[int, int, int, int, int], cut: Cut, budget_s
     launch.BLOCK_WARPS, launch.BLOCK_REGISTERS, launch.BLOCK_EARLY = warps, registers, bool(early)
     chosen = {"warps": warps, "registers": registers, "early": early}
     try:
-        return row(name, heads, dim, tokens, page, start, budget_s) | chosen
+        timed = row_windowed if scheme(name).depends_on_length else row
+        return timed(name, heads, dim, tokens, page, start, budget_s) | chosen
     except Exception as problem:
         failed = f"{type(problem).__name__}: {str(problem)[:300]}"
         return {
@@ -105,7 +144,8 @@ def show(found: dict[str, Any], ceiling: float) -> None:
         print(f"{head} {cut} {found['failed']}", flush=True)
         return
     share = f"{found['bytes_per_s'] / ceiling:6.1%} of the copy ceiling"
-    print(f"{head} {found['prompt']:<7} {cut} {found['median_us']:8.1f} us {share}", flush=True)
+    wrong = f" {found['wrong_bytes']:g} bytes wrong" if found.get("wrong_bytes") else ""
+    print(f"{head} {found['prompt']:<7} {cut} {found['median_us']:8.1f} us {share}{wrong}", flush=True)
 
 
 def main() -> None:
@@ -133,6 +173,8 @@ def main() -> None:
     # A decode step's 32 tokens go to the other kernel, whatever the cut.
     prompts = [(tokens, start, cut) for tokens, start in ((8192, 0), (8192, 5)) for cut in cuts] + [(32, 5, cuts[0])]
     for (heads, dim), name, (tokens, start, cut) in itertools.product(shapes, args.schemes, prompts):
+        if scheme(name).depends_on_length and cut != cuts[0]:
+            continue  # another kernel, cut in one way only
         rows.append(measure(name, (heads, dim, tokens, args.page, start), cut, args.budget))
         show(rows[-1], top["copy_bytes_per_s"])
         if args.output:

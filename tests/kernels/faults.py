@@ -13,10 +13,12 @@ from adrbench.kernels import worker
 from adrbench.kernels.atomics import launch as atomics
 from adrbench.kernels.decode import launch as decode
 from adrbench.kernels.dot_scaled import launch as dot_scaled
+from adrbench.kernels.store import check as store_check
 from adrbench.kernels.store import launch as store
+from adrbench.kernels.store import window_launch as window_kernels
 
 good_store, good_load, good_dot = store.store, store.load, dot_scaled.dot_scaled
-good_decode = decode.decode
+good_decode, good_windowed, good_left = decode.decode, decode.decode_windowed, window_kernels.store_windowed
 good_sum, good_head_scale = atomics.scaled_sum, atomics.head_scale
 
 
@@ -58,6 +60,28 @@ def last_token_lost(q, cache, table, lengths, scale, **rest):
     return good_decode(q, cache, table, (lengths - 1).clamp(min=0), scale, **rest)
 
 
+def last_token_of_window_lost(q, cache, ring, rows, table, lengths, scale, **rest):
+    return good_windowed(q, cache, ring, rows, table, (lengths - 1).clamp(min=0), scale, **rest)
+
+
+def window_first(cache, ring, rows, key, value, table, starts, lengths, most):
+    """The ring's new rows written before the old ones that they replace are encoded."""
+    window_kernels.store_newest_kernel, newest = NoKernel(), window_kernels.store_newest_kernel
+    try:
+        newest[(table.shape[0], cache.layout.kv_heads, 4)](
+            key, value, ring.key, ring.value, rows, starts, lengths, key.stride(0), value.stride(0),
+            **{name: window_kernels.constants(cache.layout)[name] for name in window_kernels.NEWEST},
+        )  # fmt: skip
+        good_left(cache, ring, rows, key, value, table, starts, lengths, most)
+    finally:
+        window_kernels.store_newest_kernel = newest
+
+
+class NoKernel:
+    def __getitem__(self, grid):
+        return lambda *_, **__: None
+
+
 FAULTS = {
     "truncate": ("store", "int8", store, "store", truncate),
     "scale": ("store", "int8", store, "store", double_scale),
@@ -67,6 +91,8 @@ FAULTS = {
     "sum": ("atomics", "int32", atomics, "scaled_sum", lambda x, s, dtype: good_sum(x[:-1], s[:-1], dtype)),
     "max": ("atomics", "fp32", atomics, "head_scale", lambda x, top: good_head_scale(x[:-1].contiguous(), top)),
     "decode": ("decode", "int4", decode, "decode", last_token_lost),
+    "window": ("decode", "int4", decode, "decode_windowed", last_token_of_window_lost),
+    "ring": ("store", "int4", store_check, "store_windowed", window_first),
 }
 
 cases = worker.all_cases()

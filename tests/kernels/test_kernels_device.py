@@ -15,6 +15,7 @@ from adrbench.kernels.decode import check, launch, reference
 from adrbench.kernels.decode.check import Shape
 from adrbench.kernels.formats import scheme
 from adrbench.kernels.store import check as store_check
+from adrbench.kernels.store import launch as store_launch
 
 SHAPES = [
     Shape(32, 8, 128, 16, (1, 4096, 0, 333, 16, 17)),
@@ -30,6 +31,7 @@ SHAPES = [
 
 SCHEMES = [name for name in check.SCHEMES if "fnuz" not in name or torch.version.hip]
 INTEGERS = [name for name in SCHEMES if not scheme(name).key.values.is_float]
+WINDOWED = (*store_check.WINDOWED_SHAPES, ((8, 128, 64), ((5000, 127), (1, 1), (700, 0))))
 TOLERANCE = {"int8": 3e-3, "int4": 3e-3, "bf16": 6e-3, "fp8_e4m3fn": 8e-3, "fp8_e4m3fnuz": 8e-3, "fp8_e5m2": 3e-2}
 
 
@@ -53,6 +55,27 @@ def test_decode_matches_fp32(name, shape, record_property):
     assert worst <= check.ONE_CODE.get(name, TOLERANCE[scheme(name).key.values.name])
 
 
+@pytest.mark.parametrize(
+    "shape", [shape for shape in SHAPES if shape.page_size % 32 == 0], ids=lambda s: f"d{s.dim}p{s.page_size}"
+)
+def test_kivi_matches_fp32_across_its_window(shape, record_property):
+    worst = 0.0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        problem = check.build("kivi4", shape, torch.bfloat16, "cuda")
+        out = problem.attend(None)
+        assert torch.equal(out, problem.attend(None)), "two runs differ: a race"
+        worst = max(worst, check.relative_error(out, problem.expected()))
+    record_property("relative_error", worst)
+    assert worst <= 1e-2  # keys of codes and P are bf16 in the window
+
+
+@pytest.mark.parametrize(("shape", "calls"), WINDOWED)
+def test_kivi_store_is_byte_exact(shape, calls):
+    torch.manual_seed(1)
+    assert store_check._windowed("kivi4", shape, calls, torch.bfloat16)("cuda") == 0
+
+
 @pytest.mark.parametrize("name", INTEGERS)
 def test_a_nan_scale_of_an_unwritten_slot_does_not_reach_the_output(name):
     shape, outs = Shape(8, 2, 128, 64, (70, 129)), []
@@ -64,9 +87,18 @@ def test_a_nan_scale_of_an_unwritten_slot_does_not_reach_the_output(name):
     assert torch.equal(*outs)
 
 
+@pytest.mark.parametrize(("name", "shape", "config"), check.UNPACKED_CASES)
+def test_codes_unpacked_in_registers_match_fp32(name, shape, config):
+    torch.manual_seed(2)
+    problem = check.build(name, shape, torch.bfloat16, "cuda")
+    assert check.relative_error(problem.attend(config), problem.expected()) <= 1e-2
+
+
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("shape", [*store_check.SHAPES, (1000, 8, 128, 64, 17), (777, 4, 256, 784, 2)])
-def test_store_is_byte_exact(name, shape):
+def test_store_is_byte_exact(name, shape, early, monkeypatch):
+    monkeypatch.setattr(store_launch, "BLOCK_EARLY", early)
     torch.manual_seed(1)
     assert store_check._store(name, shape)("cuda") == 0
     assert store_check._load(name, shape)("cuda") == 0

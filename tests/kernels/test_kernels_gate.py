@@ -13,7 +13,7 @@ import pytest
 from adrbench import evidence
 from adrbench.kernels.gate import __main__ as gate
 from adrbench.kernels.gate import inspect
-from adrbench.kernels.gate.variants import TARGETS, VARIANTS, Variant, limits
+from adrbench.kernels.gate.variants import TARGETS, VARIANTS, Variant, limits, not_served
 
 ROOT = Path(__file__).parents[2]
 SERVE = ROOT / ".envs/serve/bin/python"
@@ -30,13 +30,14 @@ GOOD = {
 
 @pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
 def test_kernels_compile_for_every_target_within_their_limits(tmp_path):
-    # Qwen3.5-27B's shape in INT8 on vLLM's 784-token page, INT4, and the stores, whose 16-bit path the
+    # Qwen3.5-27B's shape in INT8 on vLLM's 784-token page, INT4, KIVI-4, and the stores, whose 16-bit path the
     # interpreter runs but no compiler would otherwise see here.
     wanted = [
         VARIANTS.index(variant)
         for variant in (
             Variant("int8_per_token_head", 6, 256, 784),
             Variant("int4_per_token_head", 4, 128, 64),
+            Variant("kivi4", 6, 256, 64, tile=32, kernel="unpacked"),
             Variant("bf16", 1, 128, 64, kernel="store scattered"),
         )
     ]
@@ -78,8 +79,16 @@ def test_a_fault_is_named(change, words):
     assert words in " ".join(gate.judge(GOOD | change, 0, "gfx942"))
 
 
+def test_a_kernel_that_amd_is_not_offered_says_what_is_used_instead():
+    variant = Variant("int4_g32", 4, 128, 64, tile=32, kernel="unpacked")
+    assert variant in VARIANTS
+    assert "the scheme's own kernel is used" in not_served(variant, "gfx942")
+    assert not_served(variant, "sm_90") is None
+    assert not_served(Variant("kivi4", 4, 128, 64, tile=32, kernel="unpacked"), "gfx90a") is None
+
+
 def test_the_budget_halves_with_the_bits():
-    budgets = {variant.scheme: limits(variant, "gfx942").per_element for variant in VARIANTS}
+    budgets = {v.scheme: limits(v, "gfx942").per_element for v in VARIANTS if v.kernel == "decode"}
     assert budgets["bf16"] == 2 * budgets["int8_per_token_head"]
     assert budgets["int8_per_token_head"] < 8
 

@@ -71,6 +71,8 @@ def faults():
         ("sum", "scaled sum"),
         ("max", "per-head scale"),
         ("decode", "decode int4_per_token_head"),
+        ("window", "decode kivi4"),
+        ("ring", "store kivi4"),
     ],
 )
 def test_a_fault_fails_its_cases(faults, fault, part):

@@ -164,8 +164,28 @@ SCHEMES = (
 )
 
 
+GROUPS_OF_32 = LaunchConfig(32, 1, 3, 2, "unpacked")
+UNPACKED_CASES = (
+    ("int4_per_token_head", Shape(4, 1, 128, 16, (37, 5)), LaunchConfig(64, 2, 3, 1, "unpacked")),
+    ("int4_per_token_head", Shape(6, 1, 64, 784, (785, 100)), LaunchConfig(32, 1, 3, 4, "unpacked")),
+    ("int4_g32", Shape(6, 1, 64, 48, ODD_LENGTHS), GROUPS_OF_32),
+    ("int4_g32", Shape(6, 1, 256, 784, (785, 100)), GROUPS_OF_32),
+    ("kivi4", Shape(6, 1, 64, 32, (1, 129, 161, 257, 0)), GROUPS_OF_32),
+    ("kivi4", Shape(4, 1, 128, 96, (128, 300, 159)), GROUPS_OF_32),
+)
+"""What the other cases' launches do not reach: codes unpacked to fp16, and 16-bit windows beside them."""
+
+
+def unpacked_cases() -> list[Case]:
+    return [
+        Case("decode", "int4", f"decode {name} {config.kernel}, {shape}", run(name, shape, config, torch.float16),
+             tolerance(name, config), ("fp16:dot",))
+        for name, shape, config in UNPACKED_CASES
+    ]  # fmt: skip
+
+
 def cases() -> list[Case]:
-    found = []
+    found = unpacked_cases()
     for name in SCHEMES:
         values = scheme(name).key.values
         needs: tuple[str, ...] = ("int8:dot",)

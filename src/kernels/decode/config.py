@@ -19,11 +19,10 @@ MAX_SPLITS = 128
 class LaunchConfig:
     """``tile`` tokens per step, ``warps`` per program, ``stages`` of loads in flight, ``splits`` per sequence.
 
-    ``kernel``: ``unpacked`` for 4-bit codes that become fp16 in registers, ``wide`` for the same with scales
-    along summed axes that may be any fp16 number; empty for the scheme's own.
+    ``kernel``: ``unpacked`` for 4-bit codes that become fp16 in registers; empty for the scheme's own.
 
-    ``stages`` is at least 2: with loads that are not pipelined, Triton 3.6 compiles 8-bit rows of 128
-    bytes and more to wrong results on sm_90 (docs/kernels.md).
+    ``stages`` is at least 2 for products of 8-bit codes: with loads that are not pipelined, Triton 3.6 compiles
+    8-bit rows of 128 bytes and more to wrong results on sm_90 (docs/kernels.md).
     """
 
     tile: int
@@ -33,7 +32,9 @@ class LaunchConfig:
     kernel: str = ""
 
     def __post_init__(self) -> None:
-        if self.stages < 2:
+        if self.kernel not in ("", "unpacked"):
+            raise ValueError(f"kernel is {self.kernel!r}; use '' or 'unpacked'")
+        if self.stages < (1 if self.kernel else 2):
             raise ValueError(f"stages is {self.stages}; use at least 2")
 
 
@@ -83,4 +84,7 @@ def choose(bits: int, head_dim: int, programs: int, longest: int, target: Target
 def choose_windowed(head_dim: int, programs: int, longest: int, target: Target) -> LaunchConfig:
     """The launch of a scheme with a 16-bit window: one warp and one group of tokens at a time."""
     resident = 2 if head_dim > 128 else 4
-    return LaunchConfig(32, 1, 4, split_count(programs, longest, target.units, 3 * resident), "unpacked")
+    splits = split_count(programs, longest, target.units, 3 * resident)
+    if target.kind == "hip":  # from the compiled resources, not measured
+        return LaunchConfig(32, 2 if head_dim > 128 else 1, 1, splits, "unpacked")
+    return LaunchConfig(32, 1, 4, splits, "unpacked")

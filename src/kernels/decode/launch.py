@@ -92,10 +92,14 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
 
     Raises:
         ValueError: a scheme of other widths, or pages that a windowed scheme cannot use.
+        NotImplementedError: AMD, where the scheme's own kernel needs fewer instructions.
     """
     scheme = layout.scheme
-    if scheme.key.values.bits != 4:
-        raise ValueError(f"{scheme.name}: only 4-bit codes are unpacked")
+    if kind == "hip" and not layout.windowed:
+        raise NotImplementedError(f"{scheme.name}: codes are unpacked to fp16 on NVIDIA only; leave the kernel empty")
+    scope = "channel" if layout.windowed else scope_of(scheme)
+    if scheme.key.values.bits != 4 or scope == "static":
+        raise ValueError(f"{scheme.name}: only 4-bit codes whose scales lie beside them are unpacked")
     if layout.windowed and (layout.page_size % config.tile or config.tile != scheme.key.group):
         raise ValueError(
             f"{scheme.name}: pages must be a multiple of the group of {scheme.key.group} tokens and tiles be groups, "
@@ -105,17 +109,23 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
     return {
         "KV_HEADS": layout.kv_heads,
         "GROUP": group,
-        "GP": max(8, int(triton.next_power_of_2(group))),
+        # The smallest N of the matrix instructions: mma's 8, mfma's 16.
+        "GP": max(16 if kind == "hip" else 8, int(triton.next_power_of_2(group))),
         "D": layout.head_dim,
         "PAGE": layout.page_size,
         "TILE": config.tile,
         "SPAN": page_span(layout.page_size, config.tile, 8),
-        "SCOPE": "channel" if layout.windowed else scope_of(scheme),
+        "SCOPE": scope,
         "WINDOW": scheme.value.residual,
         "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
         "ASM": "ptx" if kind == "cuda" else "none",
-        "WIDE": config.kernel == "wide",
     }
+
+
+def window_constants(layout: PageLayout, fixed: dict[str, Any]) -> dict[str, Any]:
+    """Compile-time arguments of the kernel of the 16-bit window, beside those of ``unpacked_constants``."""
+    names = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "WINDOW", "PARTS")
+    return {name: fixed[name] for name in names} | {"STEP": layout.scheme.key.window_step}
 
 
 GROUPED = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "BLOCK", "TILE", "SPAN", "RESIDUAL", "ASM")
@@ -124,7 +134,7 @@ GROUPED = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "BLOCK", "TILE", "SPAN", "RES
 
 def launched(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -> tuple[Any, dict[str, Any]]:
     """(partial kernel, its compile-time arguments) of a launch."""
-    if config.kernel:
+    if config.kernel == "unpacked":
         return decode_unpacked_kernel, unpacked_constants(layout, heads, config, kind)
     return kernel_of(constants(layout, heads, config, kind))
 
@@ -271,10 +281,9 @@ def decode_windowed(
         q, *planes, table, lengths, parts, lse, softmax_scale, *strides,
         **fixed, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
-    window = {name: fixed[name] for name in ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "WINDOW", "PARTS")}
     decode_window_kernel[(sequences, layout.kv_heads, fixed["PARTS"])](
         q, *planes, table, lengths, ring.key, ring.value, rows, parts, lse, softmax_scale, *strides,
-        **window, STEP=layout.scheme.key.window_step, num_warps=4,
+        **window_constants(layout, fixed), num_warps=4,
     )  # fmt: skip
     decode_combine_kernel[(sequences * heads,)](
         parts, lse, out, D=dim, SPLITS=all_parts, SPLITS_PADDED=triton.next_power_of_2(all_parts)

@@ -19,6 +19,8 @@ One page holds ``page_size`` tokens of every KV head of one layer and is one con
 * scales of grouped schemes ``[head, group, token]``, one 32-bit word each: fp16 scale in the low half, fp16
   offset in the high one, ``value = code * scale + offset`` with codes -8..7. Four bytes are the least that
   is copied to shared memory asynchronously.
+* scales of windowed schemes (KIVI): fp16 scales and zero points in planes of their own, those of low and high nibbles
+  as a register of codes needs them (``pair_order``). Their newest tokens lie outside of the pages, in a ``Ring``.
 """
 
 from __future__ import annotations
@@ -181,7 +183,11 @@ class PagedCache:
     @cached_property
     def key_scale(self) -> torch.Tensor | None:
         """``[pages, kv_heads, page_size]`` fp32 for per-token schemes, ``[pages, kv_heads, groups, page_size]``
-        int32 words for grouped ones, else None."""
+        int32 words for grouped ones, else None.
+
+        Windowed ones: words of two scales, then of two zero points, in ``pair_order``: keys ``[pages, kv_heads,
+        page_size / 32, 2, head_dim / 2]``, values ``[pages, kv_heads, head_dim / 64, 2, page_size]``.
+        """
         return self._scale(self.layout.key_scale_offset, self.layout.scheme.key)
 
     @cached_property

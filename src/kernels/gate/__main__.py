@@ -19,7 +19,7 @@ from typing import Any
 
 from adrbench.evidence import Evidence, now, write
 from adrbench.job import JobError, run, say
-from adrbench.kernels.gate.variants import NO_MATRIX_UNIT, TARGETS, VARIANTS, limits
+from adrbench.kernels.gate.variants import TARGETS, VARIANTS, limits, not_served
 
 TARGET_TIMEOUT_S = 600.0
 
@@ -36,7 +36,7 @@ def judge(row: dict[str, Any], index: int, target: str) -> list[str]:
     if row.get("float_to_byte"):
         # No kernel converts to bytes: ptxas 12.8 does so where a register that floating point wrote is stored as one.
         faults.append(f"{row['float_to_byte']} conversions of floating point to bytes (docs/kernels.md, traps)")
-    if VARIANTS[index].kernel != "decode":
+    if not VARIANTS[index].hot:
         return faults  # memory and a few conversions: no hot loop to judge
     if row["byte_loads"] or not row["wide_loads"]:
         faults.append(f"loads are not 16 bytes wide: {row['loads']}")
@@ -50,7 +50,7 @@ def judge(row: dict[str, Any], index: int, target: str) -> list[str]:
 def compile_target(target: str, indices: list[int]) -> list[dict[str, Any]]:
     """Rows of one target, from a process of its own; a death costs the variant it died on."""
     rows: list[dict[str, Any]] = []
-    todo = [index for index in indices if (VARIANTS[index].scheme, target) not in NO_MATRIX_UNIT]
+    todo = [index for index in indices if not not_served(VARIANTS[index], target)]
     while todo:
         command = [sys.executable, "-m", "adrbench.kernels.gate.compile", target, *map(str, todo)]
         # This process owns the compiler's cache: one that dies could not remove its own.
@@ -89,7 +89,7 @@ def table(targets: list[str], indices: list[int]) -> list[dict[str, Any]]:
                 faults = judge(found[index], index, target)
                 rows.append(row | found[index] | {"status": "failed" if faults else "passed", "faults": faults})
             else:
-                reason = NO_MATRIX_UNIT[(VARIANTS[index].scheme, target)]
+                reason = not_served(VARIANTS[index], target)
                 rows.append(row | {"status": "not-served", "faults": [], "reason": reason})
     return rows
 

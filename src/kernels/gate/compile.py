@@ -14,21 +14,26 @@ from typing import Any
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
-from adrbench.kernels.decode.config import LaunchConfig
-from adrbench.kernels.decode.launch import constants, kernel_of
+from adrbench.kernels.decode.config import LaunchConfig, Target, choose_windowed
+from adrbench.kernels.decode.launch import constants, kernel_of, unpacked_constants, window_constants
+from adrbench.kernels.decode.unpacked import decode_unpacked_kernel
+from adrbench.kernels.decode.window import decode_window_kernel
 from adrbench.kernels.formats import scheme
 from adrbench.kernels.formats.layout import PageLayout
 from adrbench.kernels.gate import inspect
 from adrbench.kernels.gate.variants import VARIANTS, Variant
 from adrbench.kernels.store import launch as store
+from adrbench.kernels.store import window_launch
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.window_kernel import store_left_kernel, store_newest_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-POINTERS = {
-    "decode": {"q_ptr": "bf16", "table_ptr": "i32", "length_ptr": "i32", "o_ptr": "fp32", "lse_ptr": "fp32"},
-    "rows": {"key_ptr": "bf16", "value_ptr": "bf16", "slot_ptr": "i64"},
-}
+POINTERS = {"slot_ptr": "i64", "o_ptr": "fp32", "lse_ptr": "fp32"}
+POINTERS |= dict.fromkeys(("q_ptr", "key_ptr", "value_ptr", "rk_ptr", "rv_ptr"), "bf16")
+POINTERS |= dict.fromkeys(("table_ptr", "length_ptr", "row_ptr", "start_ptr"), "i32")
+"""Types of what launchers pass beside a cache's planes."""
+
 ALIGNED = ("page_stride", "scale_stride", "q_stride", "key_stride", "value_stride", "output_stride")
 
 
@@ -36,36 +41,66 @@ def target_of(name: str) -> GPUTarget:
     return GPUTarget("cuda", int(name[3:]), 32) if name.startswith("sm_") else GPUTarget("hip", name, 64)
 
 
-def launch_of(variant: Variant, layout: PageLayout, kind: str) -> tuple[Any, dict[str, Any], int, int]:
-    """(kernel, compile-time arguments, warps, stages) of a variant, as its launcher has them."""
+Launch = tuple[Any, dict[str, Any], int, int]
+"""(kernel, compile-time arguments, warps, stages)"""
+
+
+def decode_of(variant: Variant, layout: PageLayout, kind: str) -> Launch:
+    """A decode kernel's launch."""
+    heads = layout.kv_heads * variant.group
     if variant.kernel == "decode":
         config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4)
-        fixed = constants(layout, layout.kv_heads * variant.group, config, kind)
-        kernel, fixed = kernel_of(fixed)
+        kernel, fixed = kernel_of(constants(layout, heads, config, kind))
         return kernel, fixed, config.warps, config.stages
-    if variant.kernel == "store blocks":
-        return (
-            store_blocks_kernel,
-            store.store_constants(layout) | {"EARLY": store.BLOCK_EARLY},
-            store.block_warps(layout),
-            3,
-        )
+    config = unpacked_config(variant, layout, kind)
+    fixed = unpacked_constants(layout, heads, config, kind)
+    if variant.kernel == "window":
+        return decode_window_kernel, window_constants(layout, fixed), 4, 3
+    return decode_unpacked_kernel, fixed, config.warps, config.stages
+
+
+def unpacked_config(variant: Variant, layout: PageLayout, kind: str) -> LaunchConfig:
+    if layout.windowed:
+        return choose_windowed(layout.head_dim, 256, 16384, Target(kind, 132))
+    return LaunchConfig(variant.tile, 1 if variant.tile == 32 else 2, 4, 8, "unpacked")
+
+
+def store_of(variant: Variant, layout: PageLayout) -> Launch:
+    """A store or load kernel's launch."""
+    if variant.kernel in ("store left", "store newest"):
+        fixed = window_launch.constants(layout)
+        if variant.kernel == "store left":
+            return store_left_kernel, fixed, 4, 3
+        return store_newest_kernel, {name: fixed[name] for name in window_launch.NEWEST}, 4, 3
+    if variant.kernel == "load":
+        return load_kernel, store.constants(layout) | {"TILE": store.LOAD_TILE_TOKENS}, 4, 3
+    fixed = store.store_constants(layout)
     if variant.kernel == "store scattered":
         tile = 1 if layout.values_transposed else 16
-        return store_scattered_kernel, store.store_constants(layout) | {"TILE": tile}, 1 if tile == 1 else 4, 3
-    return load_kernel, store.constants(layout) | {"TILE": store.LOAD_TILE_TOKENS}, 4, 3
+        return store_scattered_kernel, fixed | {"TILE": tile}, 1 if tile == 1 else 4, 3
+    early = variant.kernel == "store early"
+    return store_blocks_kernel, fixed | {"EARLY": early}, store.block_warps(layout), 3
+
+
+def scales_type(variant: Variant) -> str:
+    """Triton's name of what a kernel takes the scale planes for."""
+    key = scheme(variant.scheme).key
+    if key.scope in ("row_group", "channel"):
+        return "fp16" if variant.kernel == "store left" else "i32"
+    return "fp32"
 
 
 def compile_variant(variant: Variant, target: str) -> dict[str, Any]:
     """The resources of one variant; the signature and hints are those the JIT infers from the launcher's arguments."""
     kind = "cuda" if target.startswith("sm_") else "hip"
     layout = PageLayout(scheme(variant.scheme), 8, variant.dim, variant.page)
-    kernel, fixed, warps, stages = launch_of(variant, layout, kind)
+    kernel, fixed, warps, stages = (
+        store_of(variant, layout) if variant.kernel.startswith(("store", "load")) else decode_of(variant, layout, kind)
+    )
     values = layout.scheme.key.values
     code = "i8" if values.bits == 4 else values.triton_name
-    scales = "i32" if layout.scheme.key.scope == "row_group" else "fp32"
-    pointers = {"k_ptr": code, "v_ptr": code, "ks_ptr": scales, "vs_ptr": scales}
-    pointers |= POINTERS["decode" if variant.kernel == "decode" else "rows"]
+    scales = scales_type(variant)
+    pointers = POINTERS | {"k_ptr": code, "v_ptr": code, "ks_ptr": scales, "vs_ptr": scales}
     names = kernel.arg_names
     signature = {
         name: "constexpr" if name in fixed else f"*{pointers[name]}" if name in pointers
@@ -83,8 +118,7 @@ def compile_variant(variant: Variant, target: str) -> dict[str, Any]:
         row = inspect.nvidia(binary.asm["cubin"], tools, binary.metadata.shared, warps, elements)
     else:
         row = inspect.amd(binary.asm["amdgcn"], binary.metadata.shared, warps, elements, target)
-    # Only decode has a hot loop; what the search finds in the others says nothing.
-    return row if variant.kernel == "decode" else row | {"per_element": None}
+    return row if variant.hot else row | {"per_element": None}
 
 
 def main(target: str, wanted: list[str]) -> None:

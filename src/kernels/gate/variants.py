@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """One launch: scheme, query heads per KV head, dimension, page size, tile; ``kernel`` is ``decode``,
-    ``store scattered``, ``store blocks`` or ``load``."""
+    """One launch: scheme, query heads per KV head, dimension, page size, tile; ``kernel`` is ``decode``, ``unpacked``,
+    ``window``, ``store scattered``, ``store blocks``, ``store early``, ``store left``, ``store newest`` or ``load``."""
 
     scheme: str
     group: int
@@ -18,12 +18,17 @@ class Variant:
     kernel: str = "decode"
 
     @property
+    def hot(self) -> bool:
+        """Whether the kernel has a loop over a sequence's cache; what a search finds in the others says nothing."""
+        return self.kernel in ("decode", "unpacked")
+
+    @property
     def name(self) -> str:
-        if self.kernel != "decode":
-            return f"{self.kernel} {self.scheme}, D {self.dim}, page {self.page}"
-        return (
-            f"decode {self.scheme}, {self.group} queries per KV head, D {self.dim}, page {self.page}, tile {self.tile}"
-        )
+        what = f"{self.kernel} {self.scheme}"
+        if self.hot:
+            decode = what if self.kernel == "decode" else f"decode {what}"
+            return f"{decode}, {self.group} queries per KV head, D {self.dim}, page {self.page}, tile {self.tile}"
+        return f"{what}, D {self.dim}, page {self.page}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,19 @@ VARIANTS = (
     Variant("int4_g32", 1, 128, 64, kernel="store blocks"),
     Variant("int8_per_token_head", 1, 128, 64, kernel="load"),
     Variant("int4_g32", 1, 256, 784, kernel="load"),
+    Variant("int4_per_token_head", 4, 128, 64, kernel="unpacked"),
+    Variant("int4_per_token_head", 6, 256, 784, kernel="unpacked"),
+    Variant("int4_g32", 4, 128, 64, tile=32, kernel="unpacked"),
+    Variant("int4_g32", 6, 256, 784, tile=32, kernel="unpacked"),
+    Variant("kivi4", 4, 128, 64, tile=32, kernel="unpacked"),
+    Variant("kivi4", 6, 256, 64, tile=32, kernel="unpacked"),
+    Variant("kivi4", 4, 128, 64, kernel="window"),
+    Variant("kivi4", 6, 256, 64, kernel="window"),
+    Variant("kivi4", 1, 128, 64, kernel="store left"),
+    Variant("kivi4", 1, 256, 64, kernel="store left"),
+    Variant("kivi4", 1, 128, 64, kernel="store newest"),
+    Variant("int8_per_token_head", 1, 128, 64, kernel="store early"),
+    Variant("int4_per_token_head", 1, 256, 64, kernel="store early"),
 )
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_90")
@@ -73,12 +91,24 @@ NO_MATRIX_UNIT = {
 """Pairs of scheme and target that the hardware does not serve, and why: compiled nowhere, listed as such."""
 
 
+def not_served(variant: Variant, target: str) -> str | None:
+    """Why a launcher does not offer a variant on a target, None where it does."""
+    if variant.kernel == "unpacked" and target.startswith("gfx") and not variant.scheme.startswith("kivi"):
+        return "8-bit products need fewer instructions there: the scheme's own kernel is used"
+    return NO_MATRIX_UNIT.get((variant.scheme, target))
+
+
 def limits(variant: Variant, target: str) -> Limits:
     """Limits of one variant on one target."""
-    if variant.scheme == "int4_g32":
+    nvidia = target.startswith("sm")
+    registers = 255 if nvidia else 512
+    if variant.scheme.startswith("kivi") and not nvidia:
+        # Codes become fp16 one by one: below the 14 that 16 bit may cost, so no slower than 16 bit, with more room.
+        return Limits(11.0, registers)
+    if variant.scheme == "int4_g32" and variant.kernel == "decode":
         # 5 bits a value: memory allows 4.4 to 4.8, and a weight per token and group costs more than that on AMD.
-        return Limits(6.0 if target.startswith("sm") else 7.0, 255 if target.startswith("sm") else 512)
+        return Limits(6.0 if nvidia else 7.0, registers)
+    if variant.scheme in ("int4_g32", "kivi4"):
+        return Limits(4.4, registers)
     bits = 4 if variant.scheme.startswith("int4") else 16 if variant.scheme == "bf16" else 8
-    budget = {4: 3.85, 8: 7.0, 16: 14.0}[bits]
-    registers = 255 if target.startswith("sm") else 512
-    return Limits(budget, registers)
+    return Limits({4: 3.85, 8: 7.0, 16: 14.0}[bits], registers)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from adrbench.kernels.case import Case
 from adrbench.kernels.formats import scheme
-from adrbench.kernels.formats.layout import PagedCache, PageLayout
-from adrbench.kernels.store import launch, reference
+from adrbench.kernels.formats.layout import PagedCache, PageLayout, Ring
+from adrbench.kernels.store import launch, reference, windowed
+from adrbench.kernels.store.window_launch import store_windowed
 
 SHAPES = ((37, 3, 64, 16, 5), (203, 1, 128, 784, 2))
 """(tokens, KV heads, head_dim, page size, pages): none a multiple of the tile; 784 is Qwen3.5's page."""
@@ -64,6 +65,19 @@ def _store(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
     return run
 
 
+def _early(early: bool, run: Callable[[str], float]) -> Callable[[str], float]:
+    """``run`` with rows loaded before their slots, or not."""
+
+    def other(device: str) -> float:
+        usual, launch.BLOCK_EARLY = launch.BLOCK_EARLY, early
+        try:
+            return run(device)
+        finally:
+            launch.BLOCK_EARLY = usual
+
+    return other
+
+
 def _load(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
     """Error: largest difference from the reference on a cache that the reference filled."""
 
@@ -76,6 +90,63 @@ def _load(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
         there = PagedCache(layout, cache.buffer.to(device))
         loaded = launch.load(there, slots.to(device), **_on(device, scales))
         return max(float((a.cpu() - b).abs().max().item()) for a, b in zip(loaded, expected, strict=True))
+
+    return run
+
+
+Calls = tuple[tuple[int, ...], ...]
+"""New tokens of each sequence, call by call."""
+
+WINDOWED_SHAPES: tuple[tuple[tuple[int, int, int], Calls], ...] = (
+    # Prompts, chunks that end inside groups, one that completes nothing, a step that completes 128.
+    ((1, 64, 32), ((37, 300), (0, 1), (90, 0), (1, 1), (130, 83))),
+    # Steps of one token across the 128th and the 256th, beside a sequence that stays short.
+    ((2, 128, 96), ((126, 255, 3), (1, 1, 1), (1, 1, 1), (1, 0, 1))),
+)
+"""((KV heads, head_dim, page size), calls)."""
+
+
+def _windowed(name: str, shape: tuple[int, int, int], calls: Calls, dtype: torch.dtype) -> Callable[[str], float]:
+    """Error: bytes of cache and ring that differ from those of whole requests stored at once.
+
+    Every sequence's pages and ring row held another request before.
+    """
+
+    def run(device: str) -> float:
+        layout = PageLayout(scheme(name), *shape)
+        totals = [sum(column) for column in zip(*calls, strict=True)]
+        width = -(-max(totals) // layout.page_size)
+        pages = len(totals) * width + 1
+        table = torch.randperm(pages)[: len(totals) * width].to(torch.int32).view(len(totals), width)
+        rows = torch.randperm(len(totals) + 1)[: len(totals)].to(torch.int32)
+        expected = (PagedCache.allocate(layout, pages, "cpu"), Ring.allocate(layout, len(totals) + 1, dtype, "cpu"))
+        data = []
+        for index, total in enumerate(totals):
+            before = torch.randn(2, width * layout.page_size, *shape[:2]).to(dtype)
+            windowed.store_request(*expected, int(rows[index]), before[0].float(), before[1].float(), table[index])
+            found = torch.randn(2, total, *shape[:2]) * (1 + 30 * (torch.rand(2, 1, *shape[:2]) > 0.95))
+            data.append((found + 5 * (torch.rand(2, 1, *shape[:2]) > 0.9)).to(dtype))
+        stored = (
+            PagedCache(layout, expected[0].buffer.to(device)),
+            Ring(*(plane.to(device, copy=True) for plane in (expected[1].key, expected[1].value))),
+        )
+        if device == "cpu":
+            stored = (PagedCache(layout, expected[0].buffer.clone()), stored[1])
+        for index, both in enumerate(data):
+            windowed.store_request(*expected, int(rows[index]), both[0].float(), both[1].float(), table[index])
+        lengths = torch.zeros(len(totals), dtype=torch.int32)
+        for call in calls:
+            new = [both[:, int(n) : int(n) + more] for both, n, more in zip(data, lengths, call, strict=True)]
+            lengths = lengths + torch.tensor(call, dtype=torch.int32)
+            starts = torch.tensor([0, *call]).cumsum(0).to(torch.int32)
+            key, value = torch.cat(new, 1).to(device)
+            store_windowed(
+                *stored, rows.to(device), key, value, table.to(device), starts.to(device), lengths.to(device), max(call)
+            )
+        wrong = (stored[0].buffer.cpu() != expected[0].buffer).sum()
+        for have, want in zip((stored[1].key, stored[1].value), (expected[1].key, expected[1].value), strict=True):
+            wrong += (have.cpu().view(torch.int16) != want.view(torch.int16)).sum()
+        return float(wrong.item())
 
     return run
 
@@ -103,4 +174,13 @@ def cases() -> list[Case]:
             label = f"{name}, {shape[0]} rows, {shape[1]} heads, D {shape[2]}, page {shape[3]}"
             found.append(Case("store", values.name, f"store {label}", _store(name, shape), needs=cast))
             found.append(Case("store", values.name, f"load {label}", _load(name, shape), needs=read))
+    tokens, heads, dim, page, _ = SHAPES[1]
+    other = "rows after slots" if launch.BLOCK_EARLY else "rows before slots"
+    for name in ("int8_per_token_head", "int4_g32"):
+        label = f"store {name}, {other}, {tokens} rows, {heads} heads, D {dim}, page {page}"
+        run = _early(not launch.BLOCK_EARLY, _store(name, SHAPES[1]))
+        found.append(Case("store", scheme(name).key.values.name, label, run))
+    for layout, calls in WINDOWED_SHAPES:
+        label = f"kivi4, {len(calls)} calls, {layout[0]} heads, D {layout[1]}, page {layout[2]}"
+        found.append(Case("store", "int4", f"store {label}", _windowed("kivi4", layout, calls, torch.float16)))
     return found
