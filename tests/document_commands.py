@@ -19,7 +19,9 @@ DOCUMENTS = [
 PLACEHOLDER = re.compile(r"<[^>]*>|\b[A-Z]{3,}\b|\.\.\.")
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
-PROGRAMS = r"make|snakemake|python[\d.]*|sh|bash|pytest|pip|export|source|git|apt-get|curl|docker|sbatch|scancel|\w+\.sh"
+PROGRAMS = (
+    r"make|snakemake|python[\d.]*|sh|bash|pytest|pip|export|source|git|apt-get|curl|docker|sbatch|scancel|\w+\.sh"
+)
 COMMAND = re.compile(rf"^(?:cd \S+ && )?(?:[A-Z]+=\S+ )*(?:\S*/)?({PROGRAMS})(?= )")
 
 
