@@ -55,7 +55,7 @@ def test_every_command_of_the_document_works(target_folder, tmp_path):
             # The lock itself is written by a test with a stand-in for uv; here its command line is parsed.
             shell(re.sub("--target .*", "--help", text), ROOT, programs)
         elif "pipeline_visit.sh" in text:
-            # A visit serves; tests/test_pipeline_visit.py runs it. Here: the target has it, and what it asks for can be planned.
+            # A visit serves; tests/test_pipeline_visit.py runs it. Here: the target has it, its target can be planned.
             assert os.access(into / "benchmarks/pipeline_visit.sh", os.X_OK)
             wanted = text.split()[-1].replace("h200-8b", "cpu")
             assert "total" in shell(f".envs/analysis/bin/snakemake -n --cores 1 {wanted}", home, programs)
