@@ -65,6 +65,7 @@ VARIANTS = (
     Variant("int8_per_token_head", 1, 128, 64, kernel="load"),
     Variant("int4_g32", 1, 256, 784, kernel="load"),
     Variant("int4_per_token_head", 4, 128, 64, kernel="unpacked"),
+    Variant("int4_per_token_head", 6, 256, 64, tile=32, kernel="unpacked"),
     Variant("int4_per_token_head", 6, 256, 784, tile=32, kernel="unpacked"),
     Variant("int4_g32", 4, 128, 64, tile=32, kernel="unpacked"),
     Variant("int4_g32", 6, 256, 64, tile=32, kernel="unpacked"),
