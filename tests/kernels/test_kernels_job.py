@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not SERVE.exists(), reason="the serving environm
 def serve(*arguments: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
     path = f"{ROOT / 'pythonpath'}{os.pathsep}{HERE}"
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment}
-    done = subprocess.run([str(SERVE), *arguments], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(SERVE), *arguments], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == expect, done.stdout + done.stderr
     return done
 

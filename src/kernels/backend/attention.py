@@ -23,8 +23,8 @@ from adrbench.serve import plugin
 from vllm.v1.attention.backend import AttentionType, MultipleOf
 from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend, TritonAttentionImpl
 
-PREFERRED_PAGE = {16: 64, 8: 64, 4: 128}
-"""By bits: the page that the decode kernel reads best; ``--block-size`` overrides it, hybrid models may round it up."""
+PREFERRED_PAGE = 64
+"""The page that the decode kernels read best; ``--block-size`` overrides it, hybrid models may round it up."""
 
 
 def active_scheme() -> Scheme:
@@ -68,7 +68,7 @@ class CustomBackend(TritonAttentionBackend):  # type: ignore[misc]
 
     @classmethod
     def get_preferred_block_size(cls, default_block_size: int) -> int:  # noqa: ARG003
-        return PREFERRED_PAGE[active_scheme().key.values.bits]
+        return PREFERRED_PAGE
 
     @staticmethod
     def get_kv_cache_shape(

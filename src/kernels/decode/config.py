@@ -71,8 +71,35 @@ def split_count(programs: int, longest: int, units: int, resident: int) -> int:
     return splits
 
 
-def choose(bits: int, head_dim: int, programs: int, longest: int, target: Target) -> LaunchConfig:
-    """The launch of one case. ``bits`` per stored value, ``longest`` the longest sequence expected."""
+@dataclass(frozen=True)
+class Cut:
+    """A launch of the unpacking kernel that measured faster than the scheme's own; ``resident``: programs a unit."""
+
+    tile: int
+    warps: int
+    stages: int
+    resident: int
+
+
+UNPACKED = {
+    ("token", 128, 64): Cut(64, 2, 4, 8),
+    ("token", 256, 64): Cut(32, 1, 4, 6),
+    ("token", 256, 784): Cut(32, 1, 4, 6),
+    ("group", 128, 64): Cut(32, 1, 6, 12),
+    ("group", 256, 64): Cut(32, 1, 6, 6),
+}
+"""By scope of scales, head dimension and page: 4-bit codes on an H200 (docs/evidence/h200/decode_variants.json)."""
+
+
+def choose(
+    bits: int, head_dim: int, programs: int, longest: int, target: Target, scope: str, page: int
+) -> LaunchConfig:
+    """The launch of one case. ``bits`` per stored value, ``longest`` the longest sequence expected, ``scope`` as
+    ``store.launch.scope_of``."""
+    cut = UNPACKED.get((scope, head_dim, page))
+    if target.kind == "cuda" and bits == 4 and cut:
+        splits = split_count(programs, longest, target.units, cut.resident)
+        return LaunchConfig(cut.tile, cut.warps, cut.stages, splits, "unpacked")
     row_bytes = bits * head_dim // 8
     resident = max(1, 512 // max(128, row_bytes))
     splits = split_count(programs, longest, target.units, resident)
@@ -82,9 +109,8 @@ def choose(bits: int, head_dim: int, programs: int, longest: int, target: Target
 
 
 def choose_windowed(head_dim: int, programs: int, longest: int, target: Target) -> LaunchConfig:
-    """The launch of a scheme with a 16-bit window: one warp and one group of tokens at a time."""
-    resident = 2 if head_dim > 128 else 4
-    splits = split_count(programs, longest, target.units, 3 * resident)
+    """The launch of a scheme with a 16-bit window: one group of tokens at a time."""
+    splits = split_count(programs, longest, target.units, 6 if head_dim > 128 else 12)
     if target.kind == "hip":  # from the compiled resources, not measured
         return LaunchConfig(32, 2 if head_dim > 128 else 1, 1, splits, "unpacked")
-    return LaunchConfig(32, 1, 4, splits, "unpacked")
+    return LaunchConfig(32, 1, 6, splits, "unpacked")

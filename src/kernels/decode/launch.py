@@ -204,11 +204,12 @@ def decode(
         raise ValueError(f"out must be contiguous {tuple(q.shape)}, got {tuple(out.shape)} with strides {out.stride()}")
     if sequences == 0:
         return out
+    scope = scope_of(layout.scheme)
     if config is None:
         reach = longest if longest is not None else table.shape[1] * layout.page_size
         bits = layout.scheme.key.values.bits
-        config = choose(bits, dim, sequences * layout.kv_heads, reach, target)
-    key_scales, value_scales, scale_stride = scale_arguments(cache, scope_of(layout.scheme), key_scale, value_scale)
+        config = choose(bits, dim, sequences * layout.kv_heads, reach, target, scope, layout.page_size)
+    key_scales, value_scales, scale_stride = scale_arguments(cache, scope, key_scale, value_scale)
     parts = torch.empty((sequences, heads, config.splits, dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((sequences, heads, config.splits), dtype=torch.float32, device=q.device)
     kernel, fixed = launched(layout, heads, config, target.kind)

@@ -14,7 +14,7 @@ from typing import Any
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
-from adrbench.kernels.decode.config import LaunchConfig, Target, choose_windowed
+from adrbench.kernels.decode.config import LaunchConfig, Target, choose, choose_windowed
 from adrbench.kernels.decode.launch import constants, kernel_of, unpacked_constants, window_constants
 from adrbench.kernels.decode.unpacked import decode_unpacked_kernel
 from adrbench.kernels.decode.window import decode_window_kernel
@@ -25,6 +25,7 @@ from adrbench.kernels.gate.variants import VARIANTS, Variant
 from adrbench.kernels.store import launch as store
 from adrbench.kernels.store import window_launch
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.launch import scope_of
 from adrbench.kernels.store.window_kernel import store_left_kernel, store_newest_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -52,17 +53,22 @@ def decode_of(variant: Variant, layout: PageLayout, kind: str) -> Launch:
         config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4)
         kernel, fixed = kernel_of(constants(layout, heads, config, kind))
         return kernel, fixed, config.warps, config.stages
-    config = unpacked_config(variant, layout, kind)
+    config = unpacked_config(layout, kind)
+    if variant.kernel == "unpacked" and (config.kernel, config.tile) != ("unpacked", variant.tile):
+        raise ValueError(f"{variant.name}: the table's launch is {config}")
     fixed = unpacked_constants(layout, heads, config, kind)
     if variant.kernel == "window":
         return decode_window_kernel, window_constants(layout, fixed), 4, 3
     return decode_unpacked_kernel, fixed, config.warps, config.stages
 
 
-def unpacked_config(variant: Variant, layout: PageLayout, kind: str) -> LaunchConfig:
+def unpacked_config(layout: PageLayout, kind: str) -> LaunchConfig:
+    """The configuration that the tables give a batch of 32 sequences of 16,384 tokens."""
+    target, programs = Target(kind, 132), 32 * layout.kv_heads
     if layout.windowed:
-        return choose_windowed(layout.head_dim, 256, 16384, Target(kind, 132))
-    return LaunchConfig(variant.tile, 1 if variant.tile == 32 else 2, 4, 8, "unpacked")
+        return choose_windowed(layout.head_dim, programs, 16384, target)
+    bits = layout.scheme.key.values.bits
+    return choose(bits, layout.head_dim, programs, 16384, target, scope_of(layout.scheme), layout.page_size)
 
 
 def store_of(variant: Variant, layout: PageLayout) -> Launch:
