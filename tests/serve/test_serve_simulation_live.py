@@ -204,6 +204,16 @@ def preempted(bench, name):
 @pytest.mark.kv
 @pytest.mark.parametrize("name", [name for name in sorted(schemes()) if cases.windowed(name)])
 def test_windows_that_complete_while_decoding(bench, name):
+    decoded(bench, name)
+
+
+@pytest.mark.kv
+@pytest.mark.parametrize("name", ["kivi4", "first256_int4"])
+def test_windows_that_complete_while_decoding_in_vllm_0181(bench_0181, name):
+    decoded(bench_0181, name)
+
+
+def decoded(bench, name):
     """Decoding crosses every limit: 128 tokens (KIVI's keys), 256 (the first tokens), and the newest 128 move on."""
     case = bench.case(name) | {"new_tokens": cases.DECODED_TOKENS}
     live = bench.live(f"decode-{name}", [case])
