@@ -78,7 +78,7 @@ def test_named_tests_exist() -> None:
 def test_command_is_planned(command: str, snakemake, tmp_path: Path) -> None:
     program, *words = shlex.split(as_run(command))
     assert Path(program).name == "snakemake"
-    end = words.index("--config") if "--config" in words else len(words)
+    end = next((number for number, word in enumerate(words) if word in ("--config", "--")), len(words))
     done = snakemake(tmp_path, *words[:end], "-n", "--quiet", "all", *words[end:])
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
