@@ -16,6 +16,7 @@ from adrbench.paths import ROOT
 
 sys.path.insert(0, str(Path(__file__).parent))
 from faults_configuration import TARGETS, load, quick_specification, specification, tiny, write_configuration
+from faults_memory import Segments
 from faults_report import Row, table
 from faults_scene import R, Scene, environment
 
@@ -131,6 +132,14 @@ def note(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return _noter(request)
 
 
+@pytest.fixture
+def segments() -> Iterator[Segments]:
+    """Shared memory of this case alone."""
+    made = Segments()
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="session")
 def left(tmp_path_factory) -> Path:
     """What faults left behind, by stage."""
@@ -138,13 +147,13 @@ def left(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def scene(request, finished, left, tmp_path) -> Scene:
+def scene(request, finished, left, segments, tmp_path) -> Scene:
     """A copy of the really measured run; its servers are real."""
     base, values = finished
     shutil.copytree(base / "results", tmp_path / "results")
     run = load(values)
     spec = specification(run, tmp_path, base / "models/cpu", run.python("serve"))
-    return Scene(tmp_path, base, spec, _noter(request), left)
+    return Scene(tmp_path, base, spec, _noter(request), left, segments)
 
 
 @pytest.fixture(scope="session")
@@ -168,17 +177,20 @@ def quick_base(tmp_path_factory, embedded_model, standin) -> tuple[Path, Run]:
         shutil.copy(embedded_model / name, base / "models/cpu" / name)
     write_safetensors({"a": np.ones((8, 8), np.float32)}, base / "models/cpu/model.safetensors")
     run = load(write_configuration(base / "configuration", platform))
-    made = Scene(base, base, quick_specification(run, base, standin), lambda key, text: None, base)
+    segments = Segments()
+    made = Scene(base, base, quick_specification(run, base, standin), lambda key, text: None, base, segments)
     for stage, arm in (("device", "auto"), ("model", "auto"), ("serve", "auto"), ("serve", "fp8-e4m3")):
         job = made.start(stage, arm=arm)
         assert job.finish(120) == 0, job.said()
+    segments.close()
     return base, run
 
 
 @pytest.fixture
-def quick(request, quick_base, standin, tmp_path) -> Scene:
+def quick(request, quick_base, standin, segments, tmp_path) -> Scene:
     """A copy of the run on the stand-in."""
     base, run = quick_base
     for name in ("results", "models"):
         shutil.copytree(base / name, tmp_path / name)
-    return Scene(tmp_path, base, quick_specification(run, tmp_path, standin), _noter(request), tmp_path)
+    spec = quick_specification(run, tmp_path, standin)
+    return Scene(tmp_path, base, spec, _noter(request), tmp_path, segments)

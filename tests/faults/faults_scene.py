@@ -27,9 +27,9 @@ from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
 from adrbench.paths import ROOT
 from adrbench.serve.guardian import descendants
 from adrbench.serve.ports import listeners
+from faults_memory import Segments
 
 R = "results/cpu"
-SHARED_MEMORY = Path("/dev/shm")
 # Files of this size are told apart by size and time: hashing a model costs more than a case.
 LARGE_BYTES = 16 << 20
 
@@ -115,42 +115,6 @@ def cells(path: Path) -> dict[str, Any]:
     parts = {"arm": found.arm, "asked": found.asked, "resolved": resolved, "measured": measured, "files": files}
     text = re.sub(r'"/[^"]*?/(models|results)/cpu', r'"./\1/cpu', evidence.canonical(parts))
     return {"stage": found.stage} | json.loads(text)
-
-
-def shared_memory() -> set[str]:
-    """Names of the shared memory segments of this host."""
-    return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
-
-
-def in_use(names: set[str]) -> set[str]:
-    """Those of the segments that a living process has mapped or open: another run's, not a leak.
-
-    By inode: a named semaphore is mapped under another name than the one it is found by (glibc's sem_open).
-    """
-    used = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            lines = (entry / "maps").read_text().splitlines()
-            used |= {int(line.split()[4]) for line in lines if f" {SHARED_MEMORY}/" in line}
-            links = [link for link in (entry / "fd").iterdir() if os.readlink(link).startswith(f"{SHARED_MEMORY}/")]
-            used |= {link.stat().st_ino for link in links}
-    found = set()
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            if (SHARED_MEMORY / name).stat().st_ino in used:
-                found.add(name)
-    return found
-
-
-def leaked(before: set[str], limit_s: float = 5.0) -> set[str]:
-    """Segments that are new, belong to no living process, and stay: those of other runs on this host come and go."""
-    deadline = time.monotonic() + limit_s
-    while new := shared_memory() - before:
-        left = (new - in_use(new)) & shared_memory()
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.2)
-    return set()
 
 
 @dataclass
@@ -241,13 +205,13 @@ class Scene:
     spec: Callable[[str, str], dict[str, Any]]
     note: Callable[[str, str], None]
     store: Path
+    segments: Segments
     before: set[int] = field(default_factory=set)
-    segments: set[str] = field(default_factory=set)
     others: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         become_reaper()
-        self.before, self.segments = set(descendants(os.getpid())), shared_memory()
+        self.before = self.living()
 
     def living(self) -> set[int]:
         """Processes below this one now."""
@@ -281,7 +245,7 @@ class Scene:
         log = self.folder / f"{stage}.log"
         with open(log, "wb") as stream:
             process = subprocess.Popen(
-                command,
+                self.segments.command(command),
                 cwd=self.folder,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -304,8 +268,7 @@ class Scene:
             argv = json.loads((server / "server.json").read_text())["argv"]
             assert listeners(int(argv[argv.index("--port") + 1])) == set()
             self.note("asserted", "port closed")
-        assert leaked(self.segments) == set()
-        self.note("asserted", "shared memory free")
+        self.note("asserted", self.segments.free())
 
     def others_untouched(self, stage: str, arm: str = "auto") -> None:
         assert digests(self.folder, self.own(stage, arm)) == self.others

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from adrbench.serve.guardian import descendants
-from faults_scene import Job, R, become_reaper, digests, environment, leaked, reap, shared_memory, wait_gone
+from faults_memory import Segments
+from faults_scene import Job, R, become_reaper, digests, environment, reap, wait_gone
 
 pytestmark = pytest.mark.faults
 
@@ -62,7 +63,7 @@ def unlock(folder: Path) -> None:
 
 @pytest.mark.parametrize("fault", SIGNALS)
 @pytest.mark.parametrize("stage", STAGES)
-def test_interrupted_stage_leaves_nothing(work, workflow, case, note, stage, fault):
+def test_interrupted_stage_leaves_nothing(work, workflow, segments: Segments, case, note, stage, fault):
     folder, values = work
     case(fault, stage)
     target, log, watched, text = STAGES[stage]
@@ -72,10 +73,10 @@ def test_interrupted_stage_leaves_nothing(work, workflow, case, note, stage, fau
     (folder / target).unlink(missing_ok=True)
     (folder / watched).unlink(missing_ok=True)
     become_reaper()
-    before, segments, others = set(descendants(os.getpid())), shared_memory(), digests(folder, own)
+    before, others = set(descendants(os.getpid())), digests(folder, own)
     said = folder / "snakemake.log"
     with open(said, "wb") as stream:
-        command = workflow(folder, values, target)
+        command = segments.command(workflow(folder, values, target))
         process = subprocess.Popen(
             command, cwd=folder, env=environment(), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -89,8 +90,7 @@ def test_interrupted_stage_leaves_nothing(work, workflow, case, note, stage, fau
     left = wait_gone(before, 60)
     reap(process.pid)
     assert left == []
-    assert leaked(segments) == set()
-    note("asserted", "no process; shared memory free")
+    note("asserted", f"no process; {segments.free()}")
     assert not (folder / target).exists()
     assert digests(folder, own) == others
     note("asserted", "other results untouched")

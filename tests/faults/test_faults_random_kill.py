@@ -18,7 +18,8 @@ from adrbench import evidence
 from adrbench.archive.records import UNFINISHED, record_path
 from adrbench.serve.guardian import descendants
 from faults_configuration import TARGETS
-from faults_scene import R, become_reaper, cells, documents, environment, leaked, reap, shared_memory, wait_gone
+from faults_memory import Segments
+from faults_scene import R, become_reaper, cells, documents, environment, reap, wait_gone
 
 pytestmark = pytest.mark.faults
 
@@ -49,7 +50,7 @@ def half(folder: Path) -> list[str]:
 
 
 @pytest.mark.timeout(3600)
-def test_twenty_random_kills(finished, work, workflow, case, note, request):
+def test_twenty_random_kills(finished, work, workflow, segments: Segments, case, note, request):
     case(f"{KILLS} random kill -9 of Snakemake, alone and with its group", "workflow, all stages")
     (base, _), (folder, values) = finished, work
     seed = request.config.getoption("--faults-seed", 8)
@@ -58,9 +59,9 @@ def test_twenty_random_kills(finished, work, workflow, case, note, request):
     for target in TARGETS:  # all of the run is to be done again
         (folder / f"{R}/{target}.json").unlink(missing_ok=True)
     start_s = evidence.read(base / f"{R}/serve/auto/r1/short.json").measured["start_s"]
-    command = workflow(folder, values, *(f"{R}/{target}.json" for target in TARGETS))
+    command = segments.command(workflow(folder, values, *(f"{R}/{target}.json" for target in TARGETS)))
     become_reaper()
-    before, segments, had = set(descendants(os.getpid())), shared_memory(), {}
+    before, had = set(descendants(os.getpid())), {}
     for number in range(KILLS):
         moment = choose.uniform(EARLIEST_S, 2.0 * start_s)
         process = subprocess.Popen(
@@ -82,7 +83,7 @@ def test_twenty_random_kills(finished, work, workflow, case, note, request):
         left = wait_gone(before, 60)
         reap(process.pid)
         assert left == [], f"kill {number} after {moment:.1f} s"
-        assert leaked(segments) == set()
+        told = segments.free()
         assert half(folder) == [], f"kill {number} after {moment:.1f} s"
         now = kept(folder)
         assert {name: now.get(name) for name in had} == had, (
@@ -98,5 +99,5 @@ def test_twenty_random_kills(finished, work, workflow, case, note, request):
         if evidence.read(folder / name).stage != "profile" or "/profile/" in name:
             assert cells(folder / name) == cells(base / name), name
     assert wait_gone(before, 0) == []
-    note("asserted", "after each: no process, shared memory free, no half result, no result lost or changed")
+    note("asserted", f"after each: no process, {told}, no half result, no result lost or changed")
     note("asserted", "at the end: same evidence, same deterministic cells as an undisturbed run")
