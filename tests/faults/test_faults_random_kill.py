@@ -19,7 +19,7 @@ from adrbench.archive.records import UNFINISHED, record_path
 from adrbench.serve.guardian import descendants
 from faults_configuration import TARGETS
 from faults_memory import Segments
-from faults_scene import R, become_reaper, cells, documents, environment, reap, wait_gone
+from faults_scene import R, become_reaper, cells, documents, environment, reap, start_seconds, wait_gone
 
 pytestmark = pytest.mark.faults
 
@@ -58,7 +58,7 @@ def test_twenty_random_kills(finished, work, workflow, segments: Segments, case,
     choose = random.Random(seed)
     for target in TARGETS:  # all of the run is to be done again
         (folder / f"{R}/{target}.json").unlink(missing_ok=True)
-    start_s = evidence.read(base / f"{R}/serve/auto/r1/short.json").measured["start_s"]
+    start_s = start_seconds(base)
     command = segments.command(workflow(folder, values, *(f"{R}/{target}.json" for target in TARGETS)))
     become_reaper()
     before, had = set(descendants(os.getpid())), {}

@@ -71,6 +71,7 @@ def test_truncated_evidence(made, case, note, stage):
     assert cells(path) == told
 
 
+@pytest.mark.faults
 def test_two_snakemakes_at_once(made, case, note):
     """The second is refused by Snakemake's lock, and `make`'s unlocking leaves a living run's lock alone."""
     case("a second Snakemake in the folder", "workflow", "miniature")
