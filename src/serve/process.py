@@ -43,13 +43,19 @@ def job_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
 ERROR_LINE = re.compile(r"\b[A-Z]\w*(?:Error|Exception): .+|^.*\berror: .+", re.MULTILINE)
 
 
+# What libraries say while the interpreter ends, after the cause: the tail of a log would be nothing else.
+LAST_WORDS = re.compile(
+    r"^nanobind: |^ - leaked |^ - \.\.\. skipped|nanobind\.readthedocs|resource_tracker|warnings\.warn\("
+)
+
+
 def tail(log: Path, lines: int = 6) -> str:
     """The errors a log names, then its last lines: the cause stands far above the end of a vLLM traceback."""
     try:
         text = log.read_bytes()[-262144:].decode(errors="replace")
     except OSError:
         return "(no log)"
-    found = text.splitlines()
+    found = [line for line in text.splitlines() if not LAST_WORDS.search(line)]
     matches = (ERROR_LINE.search(line) for line in found if " WARNING " not in line)
     named = dict.fromkeys(match.group(0)[:400] for match in matches if match)
     return redact("\n".join([*list(named)[:4], *(line[:300] for line in found[-lines:])]))

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from adrbench.job import JobError
-from adrbench.serve.process import Guarded, job_environment, run_guarded
+from adrbench.serve.process import Guarded, job_environment, run_guarded, tail
 
 # A server with a worker in a session of its own, which ignores TERM: the shape of an orphaned engine.
 STUBBORN = """
@@ -161,3 +161,17 @@ def test_hidden_settings_do_not_reach_a_server(monkeypatch):
     environment = job_environment({"VLLM_NO_USAGE_STATS": "1"})
     assert environment["VLLM_NO_USAGE_STATS"] == "1"
     assert not {"VLLM_ROCM_USE_AITER", "https_proxy", "HF_TOKEN"} & set(environment)
+
+
+def test_tail_leaves_out_what_is_said_at_the_interpreters_end(tmp_path):
+    """These lines are all that a refusal would quote of an engine that was killed."""
+    log = tmp_path / "server.log"
+    log.write_text(
+        "engine core initialized\nworker 0 died\n"
+        'nanobind: leaked 3 functions!\n - leaked function "create_trans"\n - ... skipped remainder\n'
+        "nanobind: this is likely caused by a reference counting issue in the binding code.\n"
+        "See https://nanobind.readthedocs.io/en/latest/refleaks.html\n"
+        "/usr/lib/python3/multiprocessing/resource_tracker.py:254: UserWarning: There appear to be 1 leaked objects\n"
+        "  warnings.warn('resource_tracker: There appear to be %d '\n"
+    )
+    assert tail(log, 2) == "engine core initialized\nworker 0 died"
