@@ -212,10 +212,14 @@ def read_equals(simulation: engine.Simulation, request: Request, shown: tuple[to
     return True
 
 
+# Scales that static schemes are read from; it goes with this process.
+SCALES = tempfile.TemporaryDirectory(prefix="kv-scales-")
+
+
 def calibration(name: str, rows: torch.Tensor) -> str | None:
     if not (scheme(name).needs_calibration or scheme(name).is_static):
         return None
-    path = Path(tempfile.gettempdir()) / f"kv_scales_{name}.json"
+    path = Path(SCALES.name) / f"{name}.json"
     layers = {"0": scheme(name).calibrate(rows[0], rows[1])}
     path.write_text(json.dumps({"measured": {"schemes": {name: {"layers": layers}}}}))
     return str(path)
