@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from adrbench.config.models import Arm
+from adrbench.config.arm import Arm
 from adrbench.paths import ROOT
 
 sys.path.append(str(Path(__file__).parent))

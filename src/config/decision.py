@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from adrbench.config.models import Name, Section, Text
+from adrbench.config.section import Name, Section, Text
 from adrbench.config.strategy import Cited, SchemeOption, TeamRule
 from pydantic import Field, field_validator, model_validator
 

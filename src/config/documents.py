@@ -13,7 +13,9 @@ import typing
 from typing import Any
 
 from adrbench.config.decision import Decision, Facts, Strategy
-from adrbench.config.models import Main, Platform, Policy
+from adrbench.config.main import Main
+from adrbench.config.platform import Platform
+from adrbench.config.policy import Policy
 from adrbench.evidence import write_text
 from adrbench.paths import ROOT
 from pydantic import BaseModel
@@ -31,7 +33,7 @@ FILES: dict[str, tuple[type[BaseModel], str, str]] = {
 INTRODUCTION = """\
 # Configuration
 
-*Generated from `src/config/models.py` and `decision.py` by `make documents`; a test keeps it in step.*
+*Generated from the models in `src/config/` by `make documents`; a test keeps it in step.*
 
 | to add | do |
 |---|---|

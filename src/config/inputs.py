@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from adrbench.config.arm import Arm
 from adrbench.config.decision import Decision, Record, Strategy
-from adrbench.config.models import Arm, Platform
+from adrbench.config.platform import Platform
 
 # The host and the model belong to every ADR.
 ALWAYS = ("device", "model")

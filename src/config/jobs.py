@@ -13,9 +13,10 @@ from typing import Any
 
 from adrbench.config import inputs
 from adrbench.config import policy as policies
+from adrbench.config.arm import Arm, Mechanism, Plugin
 from adrbench.config.decision import Decision, Facts, Strategy
 from adrbench.config.load import Run, absolute
-from adrbench.config.models import Arm, Mechanism, Plugin, Workload
+from adrbench.config.measurement import Workload
 from adrbench.config.policy import arm_flags
 from adrbench.decide.interleave import Order
 from adrbench.evidence import digest_tree

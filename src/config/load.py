@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 import yaml
 from adrbench.config import policy as policies
 from adrbench.config import secrets
+from adrbench.config.arm import Arm
 from adrbench.config.decision import Decision, Facts, Strategy, model_of
-from adrbench.config.models import Arm, Main, Platform, Policy
-from adrbench.config.policy import Violation
+from adrbench.config.main import Main
+from adrbench.config.platform import Platform
+from adrbench.config.policy import Policy, Violation
 from adrbench.device import rules
 from adrbench.kernels.formats import scheme as named_scheme
 from adrbench.kernels.formats import schemes

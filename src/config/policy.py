@@ -1,4 +1,4 @@
-"""Policies: is a serving configuration allowed, and if not, by which rule and why.
+"""Policies: their sections, and whether a serving configuration is allowed; if not, by which rule and why.
 
 A forbidden flag is found in every spelling vLLM accepts: ``--max-num-seqs 8``, ``--max_num_seqs=8``,
 an abbreviation, a dotted or JSON form (``--compilation-config.mode=0``, ``-cc '{"mode": 0}'``), and
@@ -12,14 +12,55 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
-from adrbench.config.models import Arm, ForbiddenFlag, Platform, Policy
+from adrbench.config.arm import Arm
+from adrbench.config.platform import Platform
+from adrbench.config.section import Section, Text
+from pydantic import Field
 
 # Short names of vllm/engine/arg_utils.py that stand for a long flag.
 SHORT = {"-q": "quantization", "-cc": "compilation-config", "-O": "optimization-level", "-ac": "attention-config",
          "-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size", "-dp": "data-parallel-size"}  # fmt: skip
+
+
+class ForbiddenFlag(Section):
+    """Arguments of `vllm serve` that a policy forbids."""
+
+    flags: list[str] = Field(description="long names without dashes")
+    rule: str = Field(description="number of the constraint")
+    reason: Text
+    values: list[str] | None = Field(None, description="only these values are forbidden; none: any use is")
+    scope: Literal["arm", "all"] = Field("all", description="`arm`: the platform's own args may use it")
+
+
+class ForbiddenVariable(Section):
+    """Environment variables that a policy forbids."""
+
+    names: list[str]
+    rule: str
+    reason: Text
+    values: list[str] | None = None
+
+
+class RequiredArgument(Section):
+    """An argument that must be given with this value."""
+
+    flag: str
+    value: str
+    rule: str
+    reason: Text
+
+
+class Policy(Section):
+    """A named set of constraints on serving configurations."""
+
+    title: Text
+    forbidden_flags: list[ForbiddenFlag] = Field([])
+    forbidden_env: list[ForbiddenVariable] = Field([])
+    required: list[RequiredArgument] = Field([])
+    unquantised_model: bool = Field(False, description="C03: the model's config.json must not be quantised")
 
 
 @dataclass(frozen=True)

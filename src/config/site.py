@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from adrbench.config.load import parse, read_yaml
-from adrbench.config.models import Section
+from adrbench.config.section import Section
 from pydantic import Field
 
 # What sbatch takes as a name without quoting.

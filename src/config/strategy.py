@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from adrbench.config.models import Name, Section, Text
+from adrbench.config.section import Name, Section, Text
 from pydantic import Field, model_validator
 
 Granularity = Literal["none", "per_tensor", "per_head", "per_token", "per_token_head", "group", "channel"]

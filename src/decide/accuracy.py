@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide import paired
 from adrbench.decide.comparable import refuse_eval
 from adrbench.decide.context import Context

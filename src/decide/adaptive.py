@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide import stopping
 from adrbench.decide.__main__ import gather, judge
 from adrbench.decide.context import Context

@@ -7,7 +7,7 @@ is undecided, or fails in a way that has to be cleared up. The checks' intervals
 from __future__ import annotations
 
 from adrbench.config.decision import Check
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide import schedule
 from adrbench.decide.context import Context
 from adrbench.decide.facts_spec import Evidences, FactsSpec, gather, named

@@ -8,7 +8,9 @@ from typing import Any
 
 from adrbench import evidence, specs
 from adrbench.config.decision import Decision, Facts, Objective
-from adrbench.config.models import Device, Text, Tier
+from adrbench.config.measurement import Tier
+from adrbench.config.platform import Device
+from adrbench.config.section import Text
 from adrbench.decide.records import TierRun, load_serve
 from adrbench.decide.spec import ArmInfo, DecideSpec, EvidencePaths, TierInfo
 from adrbench.evidence import Evidence, EvidenceError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from adrbench.config.decision import Gate
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide.accuracy import Missing
 from adrbench.decide.context import Context
 from adrbench.decide.intervals import Comparison, Spread, combine_within, compare, quantile

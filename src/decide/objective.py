@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide.context import Context
 from adrbench.decide.gates import FIRST_ROUNDS, HOW, more_rounds, rounds_text
 from adrbench.decide.intervals import Comparison, Interval, add_tiers, compare, quantile

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from adrbench.config.decision import Option
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide import gates, objective
 from adrbench.decide.accuracy import Missing
 from adrbench.decide.context import Context

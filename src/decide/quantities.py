@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide.facts_spec import Evidences
 from adrbench.decide.intervals import quantile
 from adrbench.decide.words import text

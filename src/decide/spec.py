@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from adrbench import specs
 from adrbench.config.decision import Decision
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 

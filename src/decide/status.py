@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide.verdict import GateResult, OptionResult, Status
 from adrbench.decide.words import interval, join, names, percent, text
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.config.strategy import SchemeOption
 from adrbench.decide import accuracy as accuracies
 from adrbench.decide import gates

@@ -8,7 +8,7 @@ from typing import Any
 
 from adrbench import evidence, specs
 from adrbench.config.decision import Decision, Gate, Objective, Strategy
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide.records import load_eval
 from adrbench.decide.spec import ArmInfo, DecideSpec, EvidencePaths, Violation
 from adrbench.evidence import Evidence, EvidenceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from pydantic import BaseModel, ConfigDict
 
 PremiseVerdict = Literal["holds", "refuted", "undecided", "unmeasured"]

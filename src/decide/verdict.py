@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide.spec import Violation
 from adrbench.decide.strategy_verdict import StrategyResult
 from pydantic import BaseModel, ConfigDict, Field

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 
 
 def text(en: str, zh: str) -> Text:

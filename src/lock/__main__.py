@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.decide.verdict import Verdict
 from adrbench.evidence import EvidenceError, digest_file, write_json, write_text
 from adrbench.job import JobError, run, say

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adrbench import specs
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.serve.spec import ServerSpec
 from pydantic import BaseModel, ConfigDict
 

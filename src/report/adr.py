@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from adrbench.config.decision import Resolution
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.report.bottleneck import Bottleneck
 from adrbench.report.cells import Note
 from adrbench.report.lookup import Cell

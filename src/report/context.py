@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from adrbench.config.arm import Arm
 from adrbench.config.decision import Decision, Strategy
-from adrbench.config.models import Arm, Text
+from adrbench.config.section import Text
 from adrbench.report.lookup import Cell, Store, median
 from adrbench.report.spec import Spec, serve_name
 

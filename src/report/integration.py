@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrbench.config.models import Mechanism
+from adrbench.config.arm import Mechanism
 from adrbench.report.context import Context, both
 from adrbench.report.lookup import MISSING
 from adrbench.report.statements import judged

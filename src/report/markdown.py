@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 import yaml
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.report.adr import Report
 from adrbench.report.cells import Note
 from adrbench.report.lookup import Cell, Source

@@ -11,7 +11,7 @@ from typing import Any
 
 from adrbench import evidence
 from adrbench.config.decision import AnyDecision
-from adrbench.config.models import Platform
+from adrbench.config.platform import Platform
 from adrbench.evidence import EvidenceError
 from adrbench.report.adr import Report
 from adrbench.report.collect import collect, open_store

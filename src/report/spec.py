@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from adrbench.config.decision import AnyDecision
-from adrbench.config.models import Platform
+from adrbench.config.platform import Platform
 from pydantic import BaseModel, ConfigDict, Field
 
 Language = Literal["en", "zh"]

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from adrbench.config.models import Section, Text
+from adrbench.config.section import Section, Text
 from pydantic import Field
 
 FOLDER = Path(__file__).with_name("tables")

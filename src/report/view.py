@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.report.lookup import MISSING, Cell
 from adrbench.report.team import DeviceRow, Item, Layer, Remark, SchemeRow, Way
 

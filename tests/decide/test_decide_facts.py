@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from adrbench import evidence
-from adrbench.config.models import Device
+from adrbench.config.platform import Device
 from adrbench.decide import facts
 from adrbench.decide.__main__ import gather, judge
 from adrbench.decide.facts_spec import parse_facts

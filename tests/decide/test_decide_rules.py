@@ -416,7 +416,7 @@ def test_an_option_is_out_when_its_whole_interval_is_below_the_minimum_gain(high
 
 def hundred_gates(p_missed, p_met=1.0, verdict="failed"):
     """Gates as their own intervals decide them."""
-    from adrbench.config.models import Text
+    from adrbench.config.section import Text
     from adrbench.decide.verdict import GateResult
 
     either = Text(en="", zh="")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from adrbench.config.models import Platform
+from adrbench.config.platform import Platform
 from adrbench.evidence import Evidence, write, write_json
 from adrbench.paths import ROOT
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from adrbench import evidence
-from adrbench.config.models import Platform
+from adrbench.config.platform import Platform
 from adrbench.decide.strategy import judge
 from adrbench.decide.strategy_spec import parse_strategy
 from adrbench.evidence import Evidence, write_json

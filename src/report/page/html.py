@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from adrbench.config.models import Text
+from adrbench.config.section import Text
 from adrbench.report.lookup import Cell, Source, Store
 from adrbench.report.markdown import catalogue, column_scale
 from adrbench.report.numbers import Scale, quantity
