@@ -24,7 +24,8 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
-from adrbench.config import inputs, jobs
+from adrbench.config import inputs, jobs, records, servers
+from adrbench.config.measuring_code import code_digest
 
 end_with_batch_script()
 
@@ -49,7 +50,7 @@ ARMS = [arm.name for arm in RUN.serving_arms()]
 REFUSALS = [arm.name for arm in PLATFORM.arms if arm.expect_failure is not None]
 TIERS = [tier.name for tier in PLATFORM.tiers]
 LANGUAGES = RUN.main.report.languages
-MODEL = jobs.model_folder(RUN, Path.cwd())
+MODEL = servers.model_folder(RUN, Path.cwd())
 
 
 include: "rules/common.smk"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench import config as configuration
-from adrbench.config import jobs
+from adrbench.config import jobs, servers
 from adrbench.config.load import read_yaml
 from adrbench.evidence import canonical, now, read, write_json
 from adrbench.paths import ROOT
@@ -28,7 +28,7 @@ from adrbench.profile.repeat import compare
 def specification(platform: str, arm: str) -> dict[str, Any]:
     """The profile job's specification, as the workflow builds it."""
     run = configuration.load(read_yaml(ROOT / "config" / "config.yaml") | {"platform": platform})
-    model = jobs.model_folder(run, Path.cwd())
+    model = servers.model_folder(run, Path.cwd())
     ceiling = f"results/{platform}/ceiling.json"
     return jobs.profile(run, run.platform.arm(arm), model, run.python("serve"), ceiling)
 

@@ -13,7 +13,7 @@ checkpoint adaptive:
         PLATFORM.serve.container
     params:
         spec=look_spec,
-        code=jobs.code_digest("decide"),
+        code=code_digest("decide"),
     message:
         "adaptive: {wildcards.adr} after {wildcards.look} rounds (log: {log})"
     shell:

@@ -29,7 +29,7 @@ if PLATFORM.agreement is not None:
                     MODEL_EVIDENCE,
                 )
             ),
-            code=jobs.code_digest("agreement"),
+            code=code_digest("agreement"),
         message:
             "agreement: replay on arm {wildcards.arm}, round {wildcards.round} (log: {log})"
         shell:
@@ -49,7 +49,7 @@ if PLATFORM.agreement is not None:
             PLATFORM.serve.container
         params:
             spec=lambda wildcards: specification(jobs.compare(RUN, replays())),
-            code=jobs.code_digest("compare"),
+            code=code_digest("compare"),
         message:
             "agreement: all replays against the baseline's (log: {log})"
         shell:

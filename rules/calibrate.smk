@@ -19,7 +19,7 @@ if PLATFORM.calibrate is not None:
             spec=lambda wildcards: specification(
                 jobs.calibrate(RUN, MODEL, MODEL_EVIDENCE)
             ),
-            code=jobs.code_digest("calibrate"),
+            code=code_digest("calibrate"),
             python=RUN.python("serve"),
         message:
             "calibrate: static scales (log: {log})"

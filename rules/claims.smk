@@ -15,7 +15,7 @@ if RUN.main.claims.enabled:
             PLATFORM.serve.container
         params:
             spec=lambda wildcards: specification(jobs.claims(RUN, SERVE_PYTHON)),
-            code=jobs.code_digest("claims"),
+            code=code_digest("claims"),
         message:
             "claims: statements of the documents (log: {log})"
         shell:
@@ -55,7 +55,7 @@ if RUN.main.claims.enabled:
                 ]
             ),
             language=lambda wildcards: LANGUAGE_OF[wildcards.suffix],
-            code=jobs.code_digest("claims"),
+            code=code_digest("claims"),
         message:
             "claims: {output} (log: {log})"
         shell:

@@ -113,7 +113,7 @@ def devices(count):
 
 BASELINE = PLATFORM.baseline.name
 ARM_BY_NAME = {arm.name: arm for arm in PLATFORM.arms}
-DEVICES_OF = {name: jobs.devices(RUN, arm) for name, arm in ARM_BY_NAME.items()}
+DEVICES_OF = {name: servers.devices(RUN, arm) for name, arm in ARM_BY_NAME.items()}
 
 
 def arm_devices():

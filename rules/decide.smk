@@ -12,7 +12,7 @@ rule decide:
         PLATFORM.serve.container
     params:
         spec=decision_spec,
-        code=jobs.code_digest("decide"),
+        code=code_digest("decide"),
     message:
         "decide: {wildcards.adr} (log: {log})"
     shell:

@@ -14,7 +14,7 @@ rule device:
         **devices(PLATFORM.device.devices),
     params:
         spec=lambda wildcards: specification(jobs.device(RUN, SERVE_PYTHON)),
-        code=jobs.code_digest("device"),
+        code=code_digest("device"),
     message:
         "device: is this host what platform {P} declares? (log: {log})"
     shell:

@@ -29,7 +29,7 @@ rule eval:
                 MODEL_EVIDENCE,
             )
         ),
-        code=jobs.code_digest("eval"),
+        code=code_digest("eval"),
     message:
         "eval: accuracy of arm {wildcards.arm} (log: {log})"
     shell:

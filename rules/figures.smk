@@ -16,7 +16,7 @@ rule pareto:
         spec=lambda wildcards: report_spec(
             wildcards.adr, "zh" if wildcards.suffix.startswith(".zh") else "en"
         ),
-        code=jobs.code_digest("report"),
+        code=code_digest("report"),
     message:
         "figure: {output} (log: {log})"
     shell:

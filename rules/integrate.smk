@@ -15,7 +15,7 @@ rule integrate:
         **devices(PLATFORM.device.devices),
     params:
         spec=lambda wildcards: specification(integration(wildcards)),
-        code=jobs.code_digest("integrate"),
+        code=code_digest("integrate"),
     message:
         "integrate: {wildcards.name} (log: {log})"
     shell:
@@ -43,7 +43,7 @@ rule refusal:
         spec=lambda wildcards: specification(
             jobs.refusal(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
         ),
-        code=jobs.code_digest("integrate"),
+        code=code_digest("integrate"),
     message:
         "integrate: arm {wildcards.arm} must refuse to start here (log: {log})"
     shell:

@@ -15,7 +15,7 @@ rule kernels:
         **devices(1),
     params:
         spec=lambda wildcards: specification(jobs.kernels(RUN)),
-        code=jobs.code_digest("kernels"),
+        code=code_digest("kernels"),
         python=constant(RUN.python("serve")),
     message:
         "kernels: Triton kernels against their references (log: {log})"

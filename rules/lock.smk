@@ -12,7 +12,7 @@ rule lock:
         PLATFORM.serve.container
     params:
         spec=lambda wildcards: specification(lock_spec(wildcards.adr)),
-        code=jobs.code_digest("lock"),
+        code=code_digest("lock"),
     message:
         "lock: {wildcards.adr} (log: {log})"
     shell:

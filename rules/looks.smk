@@ -106,7 +106,7 @@ def decide_spec(adr):
     """Specification of a decide job."""
     if adaptive_rounds(adr):
         return {"platform": P, "adaptive": f"{RESULTS}/adaptive/{adr}.json"}
-    return jobs.decide(RUN, adr, decided_from(adr))
+    return records.decide(RUN, adr, decided_from(adr))
 
 
 def decision_spec(wildcards):

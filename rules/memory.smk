@@ -15,7 +15,7 @@ rule memory:
         spec=lambda wildcards: specification(
             jobs.memory(RUN, MODEL, MODEL_EVIDENCE, pools())
         ),
-        code=jobs.code_digest("memory"),
+        code=code_digest("memory"),
     message:
         "memory: KV bytes by layout and by pool (log: {log})"
     shell:

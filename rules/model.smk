@@ -21,7 +21,7 @@ rule model:
         **devices(PLATFORM.device.devices),
     params:
         spec=lambda wildcards: specification(jobs.model(RUN, MODEL, SERVE_PYTHON)),
-        code=jobs.code_digest("model"),
+        code=code_digest("model"),
     message:
         "model: {MODEL} (log: {log})"
     shell:

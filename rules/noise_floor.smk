@@ -11,8 +11,10 @@ rule noise_floor:
     container:
         PLATFORM.serve.container
     params:
-        spec=lambda wildcards: specification(jobs.noise_floor(RUN, baseline_evidence())),
-        code=jobs.code_digest("decide"),
+        spec=lambda wildcards: specification(
+            records.noise_floor(RUN, baseline_evidence())
+        ),
+        code=code_digest("decide"),
     message:
         "noise floor: the baseline against itself (log: {log})"
     shell:

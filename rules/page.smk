@@ -56,7 +56,7 @@ rule tidy:
         part="tidy",
         spec=lambda wildcards: page_spec(),
         output=lambda wildcards, output: str(Path(output[0]).parent),
-        code=jobs.code_digest("report"),
+        code=code_digest("report"),
     message:
         "tidy: tables of platform {P} (log: {log})"
     shell:
@@ -94,7 +94,7 @@ rule figures:
         part="figures",
         spec=lambda wildcards: page_spec(),
         output=lambda wildcards, output: str(Path(output[0]).parent),
-        code=jobs.code_digest("report"),
+        code=code_digest("report"),
     message:
         "figures: of platform {P} (log: {log})"
     shell:
@@ -118,7 +118,7 @@ rule page:
         part="page",
         spec=lambda wildcards: page_spec(),
         output=lambda wildcards, output: output[0],
-        code=jobs.code_digest("report"),
+        code=code_digest("report"),
     message:
         "page: {output} (log: {log})"
     shell:

@@ -15,7 +15,7 @@ rule ceiling:
         **devices(1),
     params:
         spec=lambda wildcards: specification(jobs.ceiling(RUN)),
-        code=jobs.code_digest("profile"),
+        code=code_digest("profile"),
         python=constant(RUN.python("serve")),
     message:
         "profile: memory-bandwidth ceiling (log: {log})"
@@ -44,7 +44,7 @@ rule profile:
         spec=lambda wildcards: specification(
             jobs.profile(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON, CEILING)
         ),
-        code=jobs.code_digest("profile"),
+        code=code_digest("profile"),
     message:
         "profile: arm {wildcards.arm} (log: {log})"
     shell:
@@ -84,7 +84,7 @@ if PLATFORM.profile.tiers:
                     wildcards.tier,
                 )
             ),
-            code=jobs.code_digest("profile"),
+            code=code_digest("profile"),
         message:
             "profile: arm {wildcards.arm}, tier {wildcards.tier} (log: {log})"
         shell:
@@ -111,7 +111,7 @@ rule counters:
         spec=lambda wildcards: specification(
             jobs.counters(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
         ),
-        code=jobs.code_digest("counters"),
+        code=code_digest("counters"),
     message:
         "counters: arm {wildcards.arm} (log: {log})"
     shell:
@@ -123,7 +123,7 @@ rule profile_figures:
         leaves(all_evidence()["profile"]),
         CEILING,
     output:
-        [f"reports/{P}/profile/{name}{{zh}}.svg" for name in jobs.FIGURES],
+        [f"reports/{P}/profile/{name}{{zh}}.svg" for name in records.FIGURES],
     log:
         f"{LOGS}/report/profile{{zh}}.log",
     wildcard_constraints:
@@ -134,14 +134,14 @@ rule profile_figures:
         PLATFORM.serve.container
     params:
         spec=lambda wildcards: specification(
-            jobs.figures(
+            records.figures(
                 RUN,
                 "zh" if wildcards.zh else "en",
                 CEILING,
                 all_evidence()["profile"],
             )
         ),
-        code=jobs.code_digest("figures"),
+        code=code_digest("figures"),
     message:
         "profile: figures (log: {log})"
     shell:

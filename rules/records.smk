@@ -23,7 +23,7 @@ def decision_of(adr):
 
 
 def report_spec(adr, language):
-    return specification(jobs.report(RUN, adr, language, report_evidence(adr)))
+    return specification(records.report(RUN, adr, language, report_evidence(adr)))
 
 
 def published_along(wildcards):
@@ -41,14 +41,14 @@ def published_along(wildcards):
 
 def lock_spec(adr):
     verdict = f"{RESULTS}/decide/{adr}.json"
-    return jobs.lock(RUN, adr, verdict, MODEL, SERVE_PYTHON)
+    return records.lock(RUN, adr, verdict, MODEL, SERVE_PYTHON)
 
 
 @functools.cache
 def page_spec():
     """Specification of the page, its figures and tables: made only when one of their jobs is planned."""
     return specification(
-        jobs.page(
+        records.page(
             RUN,
             PAGE_EVIDENCE,
             imported=IMPORTED,

@@ -33,7 +33,7 @@ rule report:
     input:
         lambda wildcards: leaves(report_evidence(wildcards.adr)),
         lambda wildcards: leaves(
-            jobs.figure_files(RUN, LANGUAGE_OF[wildcards.suffix])
+            records.figure_files(RUN, LANGUAGE_OF[wildcards.suffix])
             if evidence_of(wildcards.adr).get("profile")
             else {}
         ),
@@ -55,7 +55,7 @@ rule report:
         PLATFORM.serve.container
     params:
         spec=lambda wildcards: report_spec(wildcards.adr, LANGUAGE_OF[wildcards.suffix]),
-        code=jobs.code_digest("report"),
+        code=code_digest("report"),
     message:
         "report: {output} (log: {log})"
     shell:
@@ -77,7 +77,7 @@ rule seal:
         PLATFORM.serve.container
     params:
         spec=lambda wildcards: specification(
-            jobs.seal(
+            records.seal(
                 RUN,
                 wildcards.adr,
                 decide_spec(wildcards.adr),
@@ -85,7 +85,7 @@ rule seal:
                 lock_spec(wildcards.adr),
             )
         ),
-        code=jobs.code_digest("report"),
+        code=code_digest("report"),
     message:
         "seal: {output} (log: {log})"
     shell:

@@ -32,7 +32,7 @@ rule serve:
                 MODEL_EVIDENCE,
             )
         ),
-        code=jobs.code_digest("serve"),
+        code=code_digest("serve"),
     message:
         "serve: arm {wildcards.arm}, round {wildcards.round}, tiers "
         + ", ".join(TIERS)

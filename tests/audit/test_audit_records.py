@@ -17,7 +17,7 @@ import yaml
 from adrbench import evidence
 from adrbench.audit.__main__ import audit
 from adrbench.audit.stages import Options
-from adrbench.config import inputs, jobs, load
+from adrbench.config import inputs, load, records
 from adrbench.decide.__main__ import work as decide
 from adrbench.evidence import write_json, write_text
 from adrbench.lock.__main__ import work as lock
@@ -81,21 +81,23 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
     }  # fmt: skip
     own = inputs.evidence(run.decisions[ADR], run.platform, everything)
     verdict = results / "decide" / f"{ADR}.json"
-    decide(jobs.decide(run, ADR, own), verdict)
+    decide(records.decide(run, ADR, own), verdict)
     table = results / "history" / f"{ADR}.json"
     past = history.record(history.Verdict.model_validate(read_decide(verdict)), Path("history/cpu"))
     write_json(table, past.model_dump(mode="json"))
     locked = reports / "lock" / ADR / "lock.json"
-    lock_spec = jobs.lock(run, ADR, str(verdict), str(model), "python3")
+    lock_spec = records.lock(run, ADR, str(verdict), str(model), "python3")
     lock(lock_spec, locked)
     derived = {"decide": str(verdict), "history": str(table), "lock": str(locked)}
     texts = {f"{ADR}{SUFFIX[language]}": language for language in ("en", "zh")}
     for name, language in texts.items():
-        spec = Spec.model_validate(jobs.report(run, ADR, language, own | derived))
+        spec = Spec.model_validate(records.report(run, ADR, language, own | derived))
         text = render(collect(spec, open_store(spec)), spec.language, reports / name, spec.languages)
         write_text(reports / name, text)
         write_text(Path("reports") / name, rebase(text, reports, Path("reports"), frozenset(texts)))
-    made = SealSpec.model_validate(jobs.seal(run, ADR, jobs.decide(run, ADR, own), lambda _: own | derived, lock_spec))
+    made = SealSpec.model_validate(
+        records.seal(run, ADR, records.decide(run, ADR, own), lambda _: own | derived, lock_spec)
+    )
     write_json(reports / f"{ADR}.seal.json", seal(made, reports).model_dump(mode="json"))
     return lambda: [str(finding) for finding in audit(Path("reports"), [], Options())[0].findings]
 

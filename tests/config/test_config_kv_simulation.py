@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import yaml
-from adrbench.config import ConfigError, jobs, load
+from adrbench.config import ConfigError, load, servers
 from adrbench.paths import ROOT
 
 MAIN = {"platform": "cpu", "adrs": ["adr0011"]}
@@ -78,9 +78,9 @@ def test_prefix_caching_is_refused_where_a_cached_block_would_be_read_in_two_way
 
 def test_the_settings_reach_the_plugin_and_the_expectation(run):
     loaded = run({"kv_simulation": {"scheme": "kivi4", "parameters": {"group": 64}}})
-    server = jobs.server(loaded, loaded.platform.arm("simulated"), "models/cpu", "python")
+    server = servers.server(loaded, loaded.platform.arm("simulated"), "models/cpu", "python")
     assert server["plugin"]["kv_simulation"].items() >= {"scheme": "kivi4", "parameters": {"group": 64}}.items()
     assert server["expect"]["kv_simulation"] == "kivi4"
-    baseline = jobs.server(loaded, loaded.platform.arm("auto"), "models/cpu", "python")
+    baseline = servers.server(loaded, loaded.platform.arm("auto"), "models/cpu", "python")
     assert baseline["plugin"] == {}
     assert "kv_simulation" not in baseline["expect"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from adrbench.config import ConfigError, load
-from adrbench.config.jobs import devices
 from adrbench.config.load import read_yaml
+from adrbench.config.servers import devices
 from adrbench.paths import ROOT
 
 MAIN = {"platform": "cpu", "adrs": ["adr0010", "adr0011"]}

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import yaml
-from adrbench.config import ConfigError, jobs, load
+from adrbench.config import ConfigError, jobs, load, records, servers
 from adrbench.paths import ROOT
 
 MAIN = {"platform": "h200-8b", "adrs": ["adr0009", "adr0010", "adr0011"]}
@@ -65,22 +65,22 @@ def test_what_does_not_fit_is_refused_with_a_remedy(project, case):
 def test_the_product_adds_the_load_format_to_every_server(project):
     run = project(PLATFORM)
     for arm in run.serving_arms():
-        assert jobs.server(run, arm, "/m", "python3")["args"][:2] == ["--load-format", "dummy"]
+        assert servers.server(run, arm, "/m", "python3")["args"][:2] == ["--load-format", "dummy"]
     assert run.platform.random_weights
 
 
 def test_no_other_platform_gets_it(project):
     run = project(CPU)
-    assert "--load-format" not in jobs.server(run, run.platform.baseline, "/m", "python3")["args"]
+    assert "--load-format" not in servers.server(run, run.platform.baseline, "/m", "python3")["args"]
     assert not run.platform.random_weights
     assert "shape" not in jobs.model(run, "/m", "python3")
-    assert "random_weights" not in jobs.decide(run, "adr0010", {})
+    assert "random_weights" not in records.decide(run, "adr0010", {})
 
 
 def test_a_folder_served_with_dummy_weights_is_random_too(project):
     run = project(changed(CPU, serve=CPU["serve"] | {"args": [*CPU["serve"]["args"], "--load-format=dummy"]}))
     assert run.platform.random_weights
-    assert jobs.decide(run, "adr0009", {})["random_weights"]
+    assert records.decide(run, "adr0009", {})["random_weights"]
 
 
 def test_the_model_job_is_told_the_shape_and_its_code(project):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from adrbench import evidence
-from adrbench.config.jobs import RANDOM
+from adrbench.config.servers import RANDOM
 from adrbench.job import JobError
 from adrbench.model import shapes
 from adrbench.model.__main__ import work

@@ -1,0 +1,74 @@
+"""The code that a job's output depends on, by stage: its digest enters the job's ``params`` and reruns it.
+
+Reading and reporting code is in no measuring stage's list: a report's new wording costs no accelerator time.
+"""
+
+from __future__ import annotations
+
+from adrbench.evidence import digest_tree
+from adrbench.paths import ROOT
+
+_SERVER = [f"src/serve/{name}.py" for name in ("server", "plugin", "override")]
+
+# All of the profile job but what only draws or counts.
+_PROFILE = [
+    "__main__",
+    "bound",
+    "ceiling",
+    "checks",
+    "cpu_time",
+    "device_time",
+    "model_bytes",
+    "model_flops",
+    "model_pool",
+    "model_shape",
+    "op_classes",
+    "phases",
+    "prediction",
+    "sections",
+    "spread",
+    "step",
+    "trace",
+    "verdict",
+    "window",
+]
+SIMULATION_CODE = ["src/kernels/formats", "src/serve/simulation"]
+MEASURING_CODE = {
+    "device": ["src/device"],
+    "model": ["src/model/gguf.py"],
+    "kernels": ["src/kernels"],
+    "serve": _SERVER + [f"src/serve/{name}.py" for name in ("bench", "prompts", "loadgen", "answers")],
+    "integrate": [*_SERVER, "src/serve/answers.py", "src/integrate"],
+    "eval": [*_SERVER, "src/eval"],
+    "profile": [*_SERVER, *(f"src/profile/{name}.py" for name in _PROFILE)],
+    "counters": [f"src/profile/{name}.py" for name in ("counters", "counters_window", "model_bytes", "model_shape")],
+    "figures": [f"src/profile/{name}.py" for name in ("figures", "draw", "op_classes")],
+    "claims": ["src/claims", "config/claims", "src/device", "src/profile/model_pool.py"],
+    "agreement": [
+        *_SERVER,
+        *(f"src/agreement/{name}.py" for name in ("__main__", "replay", "text")),
+        "src/eval/world.py",
+        "src/eval/text",
+    ],
+    "compare": ["src/agreement", "src/decide/segments.py"],
+    "calibrate": ["src/calibrate", "src/kernels/formats", "src/eval/world.py", "src/eval/text"],
+    "memory": ["src/memory", "src/kernels/formats", "src/profile/model_shape.py", "src/profile/model_pool.py"],
+    "decide": ["src/decide"],
+    "lock": ["src/lock", "src/serve/server.py"],
+    "report": [
+        "src/report",
+        "src/device/rules.py",
+        "src/kernels/formats",
+        "src/decide/verdict.py",
+        "src/claims/table.py",
+        "src/profile/op_classes.py",
+    ],
+}
+
+
+def code_digest(stage: str) -> str:
+    """Digest of the code that a stage's measurement depends on."""
+    return digest_tree(
+        *(ROOT / path for path in MEASURING_CODE[stage]),
+        suffixes=(".py", ".yaml", ".txt", ".json", ".j2", ".css", ".js"),
+    )
