@@ -15,6 +15,8 @@ _PROFILE = [
     "__main__",
     "bound",
     "ceiling",
+    "ceiling_bandwidth",
+    "ceiling_device",
     "checks",
     "cpu_time",
     "device_time",

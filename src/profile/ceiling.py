@@ -3,153 +3,27 @@
 Runs in the serving interpreter, because a utilisation only makes sense against what *that* torch
 build reaches with *that* many threads: ``python -m adrbench.profile.ceiling --spec JSON --output FILE``.
 
-Every sample times a loop long enough for the clock and short against a scheduler's time slice, and
-drains the device's queue once. Samples of all sizes are taken in rounds, so that a slow minute of a
-shared host widens the spread instead of moving one size. A CPU sample during which this process did
-not have its core (CPU time below 90 % of wall time) times the scheduler, not the memory: it is counted
-as ``preempted`` and left out of the summary.
-
-The bandwidth ceiling is the median over the sizes that are well beyond the last-level cache; ``low``
-and ``high`` enclose it at 95 % (:func:`adrbench.profile.spread.median_interval`), ``smallest`` and
-``largest`` are the extremes of the samples kept.
+How a sample is timed is in ``ceiling_device.py``, how the bandwidth is found in ``ceiling_bandwidth.py``.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from adrbench.evidence import Evidence, now, write
 from adrbench.job import JobError, run, say
-from adrbench.profile.spread import median_interval
+from adrbench.profile.ceiling_bandwidth import by_size, ceilings, is_beyond, measure_bandwidth, working_set_sizes
+from adrbench.profile.ceiling_device import GIB, KIB, SAMPLE_S, Device, Kernel, summary
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-SAMPLE_S = {"cpu": 0.008, "cuda": 0.005}
 ROUNDS = 7
 SMALLEST_BYTES = 4 * KIB
-# Sizes beyond the cache make the ceiling: this many samples of them in every round.
-SAMPLES_BEYOND_CACHE = 6
 # Products and launches are short: this many samples of them for every round.
 SAMPLES_PER_ROUND = 3
 MATRIX_SIZE = {"cpu": 1024, "cuda": 8192}
-# A large working set is walked in slices, so that one sample stays short: a slice comes back only after
-# the whole set was walked, so its lines have left the cache by then.
-SLICE_BYTES = {"cpu": 32 * MIB, "cuda": GIB}
-BUSY = 0.9
-FEWEST_SAMPLES = 3
-# Largest CPU buffer is at most this share of the memory that is free: the server may share the host.
-MEMORY_SHARE = 4
-# fp32 elements of one dot product must fit BLAS's 32-bit count.
-LARGEST_BYTES = 4 * GIB
-KINDS = ("read", "copy", "write")
-
-Kernel = Callable[[], object]
-Sample = tuple[float, bool]
-"""Seconds of one call, and whether the process had its core all the time."""
-
-
-def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Size of the largest CPU cache as Linux states it, 0 where it does not."""
-    units = {"K": KIB, "M": MIB, "G": GIB}
-    sizes = [0]
-    for file in root.glob("index*/size"):
-        text = file.read_text().strip()
-        if text[:-1].isdigit() and text[-1] in units:
-            sizes.append(int(text[:-1]) * units[text[-1]])
-        elif text.isdigit():
-            sizes.append(int(text))
-    return max(sizes)
-
-
-def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Host memory that can be taken without swapping; 2 GiB where the host does not say."""
-    try:
-        line = next(x for x in meminfo.read_text().splitlines() if x.startswith("MemAvailable:"))
-        return int(line.split()[1]) * KIB
-    except (OSError, StopIteration, ValueError, IndexError):
-        return 2 * GIB
-
-
-def working_set_sizes(cache_bytes: int, limit_bytes: int) -> list[int]:
-    """Sizes in powers of 4 from 16 KiB, and then twice and four times the last-level cache (1 and 2 GiB at least).
-
-    The last two measure memory, the others show the cache levels.
-    """
-    beyond = [min(limit_bytes, max(factor * GIB // 2, factor * cache_bytes)) for factor in (2, 4)]
-    below = []
-    size = 16 * KIB
-    while size < beyond[0] // 2:
-        below.append(size)
-        size *= 4
-    return sorted({*below, *(size // (64 * KIB) * (64 * KIB) for size in beyond)})
-
-
-def summary(samples: list[Sample], amount: float | None = None) -> dict[str, Any]:
-    """Median and spread of ``amount`` per second (of seconds where it is None).
-
-    Samples that were preempted are counted and left out, unless fewer than three others remain.
-    """
-    kept = [seconds for seconds, undisturbed in samples if undisturbed]
-    if len(kept) < FEWEST_SAMPLES:
-        kept = [seconds for seconds, _ in samples]
-    values = [amount / seconds for seconds in kept] if amount is not None else kept
-    return {
-        **median_interval(values),
-        "smallest": min(values),
-        "largest": max(values),
-        "preempted": sum(not undisturbed for _, undisturbed in samples),
-    }
-
-
-class Device:
-    """One torch device and how to time a kernel on it (CPU, CUDA and ROCm alike)."""
-
-    def __init__(self, torch: Any, kind: str):
-        self.torch, self.kind = torch, kind
-
-    def wait(self) -> None:
-        """Until everything that was launched has finished."""
-        if self.kind != "cpu":
-            self.torch.cuda.synchronize()
-
-    def sample(self, kernel: Kernel, repeats: int) -> Sample:
-        """Mean seconds of one call over ``repeats`` calls in a row."""
-        self.wait()
-        start, busy = time.perf_counter(), time.process_time()
-        for _ in range(repeats):
-            kernel()
-        self.wait()
-        seconds, busy = time.perf_counter() - start, time.process_time() - busy
-        return seconds / repeats, self.kind != "cpu" or busy >= BUSY * seconds
-
-    def repeats(self, kernel: Kernel) -> int:
-        """Warm up and choose how many calls make one sample long enough to time."""
-        once = min(self.sample(kernel, 1)[0] for _ in range(2))
-        return max(1, min(20_000, int(SAMPLE_S[self.kind] / max(once, 1e-7))))
-
-    @property
-    def name(self) -> str:
-        return "cpu" if self.kind == "cpu" else str(self.torch.cuda.get_device_name())
-
-    @property
-    def cache_bytes(self) -> int:
-        """Last-level cache; on an accelerator at least 256 MiB, because the driver does not report
-        every level (an MI300X states 4 MiB and has 256 MiB behind it)."""
-        if self.kind == "cpu":
-            return last_level_cache_bytes()
-        return max(256 * MIB, int(getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 0)))
-
-    @property
-    def limit_bytes(self) -> int:
-        """Largest working set to use."""
-        free = available_bytes() if self.kind == "cpu" else self.torch.cuda.mem_get_info()[0]
-        return min(LARGEST_BYTES, int(free) // MEMORY_SHARE)
 
 
 def device_kind(spec: dict[str, Any]) -> str:
@@ -195,99 +69,6 @@ def open_device(spec: dict[str, Any]) -> Device:
         torch.set_num_threads(spec["threads"])
     torch.set_grad_enabled(False)
     return Device(torch, kind)
-
-
-def memory_kernels(device: Device, buffer: Any, size: int) -> tuple[int, dict[str, dict[str, Kernel]]]:
-    """Kernels by kind over a working set of ``size`` bytes, and the bytes that one call moves.
-
-    A call works on the next slice of the set, which is the whole set while it is small.
-
-    A read is a reduction, of which the quicker of two is taken: on CPU a BLAS dot product outruns the
-    generic sum, on an accelerator it can be the other way round. A copy reads one half and writes the
-    other. Writes count what is stored, not the lines a CPU fetches before it overwrites them.
-    """
-    moved = min(size, SLICE_BYTES[device.kind])
-    elements = moved // 8 * 2
-    whole = [buffer[i * elements : (i + 1) * elements] for i in range(size // moved)]
-    halves = [(part[: elements // 2], part[elements // 2 :]) for part in whole]
-
-    def walk(kernel: Callable[[Any], object], parts: list[Any]) -> Kernel:
-        turn = itertools.cycle(parts)
-        return lambda: kernel(next(turn))
-
-    return elements * 4, {
-        "read": {
-            "dot": walk(lambda part: device.torch.dot(part, part), whole),
-            "sum": walk(lambda part: part.sum(), whole),
-        },
-        "copy": {"copy_": walk(lambda pair: pair[1].copy_(pair[0]), halves)},
-        "write": {"fill_": walk(lambda part: part.fill_(1.0), whole)},
-    }
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One kernel over one working set, and its samples."""
-
-    size: int
-    kind: str
-    name: str
-    kernel: Kernel
-    moved: int
-    repeats: int
-    samples: list[Sample] = field(default_factory=list)
-
-
-def choose(device: Device, kernels: dict[str, Kernel]) -> tuple[str, int]:
-    """The quickest of ``kernels``, warmed up, and the calls that make a sample of it."""
-    counts = {name: device.repeats(kernel) for name, kernel in kernels.items()}
-    if len(kernels) == 1:
-        return next(iter(counts.items()))
-    best = min(kernels, key=lambda name: min(device.sample(kernels[name], counts[name])[0] for _ in range(3)))
-    return best, counts[best]
-
-
-def measure_bandwidth(device: Device, sizes: list[int], rounds: int) -> list[Probe]:
-    """Samples of every kind over every working set."""
-    buffer = device.torch.ones(max(sizes) // 4, dtype=device.torch.float32, device=device.kind)
-    probes = []
-    for size in sizes:
-        moved, by_kind = memory_kernels(device, buffer, size)
-        for kind, kernels in by_kind.items():
-            name, count = choose(device, kernels)
-            probes.append(Probe(size, kind, name, kernels[name], moved, count))
-    for _ in range(rounds):
-        for probe in probes:
-            for _ in range(SAMPLES_BEYOND_CACHE if is_beyond(probe.size, device.cache_bytes) else 1):
-                probe.samples.append(device.sample(probe.kernel, probe.repeats))
-    return probes
-
-
-def is_beyond(size: int, cache_bytes: int) -> bool:
-    """Whether a working set is large enough to measure memory rather than cache."""
-    return size >= 2 * cache_bytes and size >= GIB // 2
-
-
-def by_size(probes: list[Probe]) -> list[dict[str, Any]]:
-    """Table of bandwidth: [{"bytes", "read": summary, "read_kernel", "copy": ..., "write": ...}]."""
-    rows: dict[int, dict[str, Any]] = {}
-    for probe in probes:
-        row = rows.setdefault(probe.size, {"bytes": probe.size})
-        row[probe.kind] = summary(probe.samples, probe.moved)
-        row[f"{probe.kind}_kernel"] = probe.name
-    return [rows[size] for size in sorted(rows)]
-
-
-def ceilings(probes: list[Probe], cache_bytes: int) -> dict[str, dict[str, Any]]:
-    """Ceiling of each kind: all samples of the sizes beyond the cache, or of the largest size if none is."""
-    largest = max(probe.size for probe in probes)
-    result = {}
-    for kind in KINDS:
-        mine = [probe for probe in probes if probe.kind == kind]
-        beyond = [p for p in mine if is_beyond(p.size, cache_bytes)] or [p for p in mine if p.size == largest]
-        samples = [(seconds / p.moved, undisturbed) for p in beyond for seconds, undisturbed in p.samples]
-        result[kind] = summary(samples, 1.0)
-    return result
 
 
 def matrix_kernels(device: Device, n: int) -> dict[str, Callable[[], Kernel]]:

@@ -11,6 +11,8 @@ import pytest
 from adrbench.evidence import read
 from adrbench.job import JobError
 from adrbench.profile import ceiling
+from adrbench.profile.ceiling_bandwidth import working_set_sizes
+from adrbench.profile.ceiling_device import last_level_cache_bytes, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".envs/serve/bin/python"
@@ -110,30 +112,30 @@ def test_device_by_vendor_or_by_name(spec, kind):
 
 
 def test_sizes_show_the_caches_and_end_well_beyond_them():
-    sizes = ceiling.working_set_sizes(32 << 20, 16 << 30)
+    sizes = working_set_sizes(32 << 20, 16 << 30)
     assert sizes[0] == 16 << 10
     assert sizes == sorted(set(sizes))
     assert sizes[-1] >= 1 << 30
-    big = ceiling.working_set_sizes(480 << 20, 16 << 30)
+    big = working_set_sizes(480 << 20, 16 << 30)
     assert big[-2:] == [1 << 30, 2 << 30]
-    assert ceiling.working_set_sizes(1 << 30, 16 << 30)[-2:] == [2 << 30, 4 << 30]
-    assert ceiling.working_set_sizes(480 << 20, 256 << 20)[-1] == 256 << 20
+    assert working_set_sizes(1 << 30, 16 << 30)[-2:] == [2 << 30, 4 << 30]
+    assert working_set_sizes(480 << 20, 256 << 20)[-1] == 256 << 20
 
 
 def test_last_level_cache_from_what_linux_states(tmp_path):
     for index, text in enumerate(["48K", "2048K", "491520K\n"]):
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "size").write_text(text)
-    assert ceiling.last_level_cache_bytes(tmp_path) == 480 << 20
-    assert ceiling.last_level_cache_bytes(tmp_path / "absent") == 0
+    assert last_level_cache_bytes(tmp_path) == 480 << 20
+    assert last_level_cache_bytes(tmp_path / "absent") == 0
 
 
 def test_preempted_samples_are_counted_and_left_out():
     samples = [(1.0, True)] * 6 + [(100.0, False)] * 3
-    result = ceiling.summary(samples)
+    result = summary(samples)
     assert (result["median"], result["largest"], result["samples"], result["preempted"]) == (1.0, 1.0, 6, 3)
 
 
 def test_a_host_that_always_preempts_still_gets_numbers():
-    result = ceiling.summary([(2.0, False)] * 5 + [(1.0, True)] * 2, 10.0)
+    result = summary([(2.0, False)] * 5 + [(1.0, True)] * 2, 10.0)
     assert (result["median"], result["samples"], result["preempted"]) == (5.0, 7, 5)
