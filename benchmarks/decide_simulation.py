@@ -5,12 +5,9 @@
 
 The second form fits the noise to recorded server starts and simulates with that.
 
-Simulated server starts go through the code that real evidence goes through (``adrbench.decide``). The
-noise of one start is log-normal with heavy tails (Student's t with ``tail_df`` degrees of freedom, scaled
-to ``sd``), on a machine that drifts by ``drift`` over the whole run. Adaptive runs go through the stage's own status
-and stopping rule; a false switch is counted where any look called an option better that is not. Each rate is printed
-with its 95 % Clopper-Pearson interval. What the model leaves out (neighbours that come and go, a clock that throttles
-one arm only) the simulation cannot show.
+Experiments are those of ``decide_experiment.py``, their noise that of ``decide_noise.py``. A false switch is counted
+where any look called an option better that is not. Each rate is printed with its 95 % Clopper-Pearson interval. What
+the model leaves out (neighbours that come and go, a clock that throttles one arm only) the simulation cannot show.
 """
 
 from __future__ import annotations
@@ -20,211 +17,17 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from adrbench import evidence
-from adrbench.decide import interleave, status, stopping
-from adrbench.decide.intervals import Comparison, compare
-from adrbench.decide.multiplicity import holm
-from adrbench.decide.noise import of_comparison, own_spread
-from adrbench.decide.objective import gain_verdict
+from adrbench.decide.intervals import compare
 from adrbench.decide.planning import rounds_needed
-from adrbench.decide.sequential import look_confidence
-from adrbench.decide.verdict import ObjectiveResult, OptionResult
 from adrbench.evidence import write_text
+from decide_experiment import BASELINE, Design, Values, adaptive, decide, measure
+from decide_noise import Noise, fit_noise, recorded
 from scipy.stats import beta
-from scipy.stats import t as student
-
-BASELINE = "baseline"
-Values = dict[str, dict[int, float]]
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Noise of one metric between server starts, on the log scale."""
-
-    sd: float
-    tail_df: float = 4.0
-    drift: float = 0.05
-
-    def draw(self, rng: np.random.Generator, size: int, scatter: np.ndarray | float = 1.0) -> np.ndarray:
-        """Deviations of ``size`` consecutive starts; ``scatter`` multiplies the spread of each, not the drift."""
-        heavy = rng.standard_t(self.tail_df, size) * math.sqrt((self.tail_df - 2) / self.tail_df)
-        return self.sd * scatter * heavy + self.drift * np.linspace(0, 1, size)
-
-
-def fit_noise(series: Sequence[Sequence[float]]) -> Noise:
-    """Noise of recorded starts: one series per arm, tier and metric, in the order in which they ran.
-
-    Each series is stripped of its own level and linear trend and scaled to unit spread for the tails; the
-    spread and the trend are the medians over series. Tails are a maximum-likelihood fit of Student's t.
-
-    Raises:
-        ValueError: no series has the 4 starts that a level, a trend and a spread need.
-    """
-    spreads, trends, scaled = [], [], []
-    for values in series:
-        if len(values) < 4:
-            continue
-        logs, time_axis = np.log(values), np.linspace(0, 1, len(values))
-        slope, level = np.polyfit(time_axis, logs, 1)
-        residual = logs - level - slope * time_axis
-        spread = math.sqrt(float(residual @ residual) / (len(values) - 2))
-        if spread > 0:
-            spreads.append(spread)
-            trends.append(abs(float(slope)))
-            scaled += (residual / spread).tolist()
-    if not spreads:
-        raise ValueError("at least 4 recorded starts of one arm are needed to fit the noise")
-    tail_df = float(student.fit(scaled, floc=0.0)[0])
-    return Noise(float(np.median(spreads)), min(max(tail_df, 3.0), 100.0), float(np.median(trends)))
-
-
-def recorded(folder: Path) -> list[list[float]]:
-    """Series of output throughput and median TTFT of every arm and tier below ``results/<platform>/serve``."""
-    found: dict[tuple[str | None, str | None, str], list[tuple[str, float]]] = {}
-    for path in sorted(folder.glob("*/r*/*.json")):
-        document = evidence.read(path)
-        for metric, value in (
-            ("output_tokens_per_s", document.measured["output_tokens_per_s"]),
-            ("ttft_ms", document.measured["ttft_ms"]["p50"]),
-        ):
-            found.setdefault((document.arm, document.tier, metric), []).append((document.started_at, value))
-    return [[value for _, value in sorted(runs)] for runs in found.values()]
-
-
-@dataclass(frozen=True)
-class Design:
-    """What is run and how it is decided."""
-
-    gains: tuple[float, ...]  # true gain of each option over the baseline, as a fraction
-    rounds: int = 5
-    control: int = 2  # runs of the baseline per block
-    scatter: float = 1.0  # spread of the options' starts relative to the baseline's
-    minimum_gain: float = 0.05
-    rule: str = "estimate"
-    confidence: float = 0.95
-
-    @cached_property
-    def arms(self) -> dict[str, int]:
-        """Arm -> rounds."""
-        return {BASELINE: self.control * self.rounds} | {f"option{i}": self.rounds for i in range(len(self.gains))}
-
-    @cached_property
-    def blocks(self) -> dict[tuple[str, int], int]:
-        """(arm, round) -> block."""
-        number = interleave.count(self.arms)
-        return {(arm, r): interleave.block(r, n, number) for arm, n in self.arms.items() for r in range(1, n + 1)}
-
-    def place(self, arm: str, number: int) -> int:
-        """Block of a run."""
-        return self.blocks[arm, number]
-
-
-def measure(design: Design, noise: Noise, rng: np.random.Generator) -> Values:
-    """One experiment: every start in its interleaved order; arm -> round -> value."""
-    order = interleave.plan(design.arms, int(rng.integers(1 << 30)))
-    true = {BASELINE: 0.0} | {f"option{i}": math.log1p(gain) for i, gain in enumerate(design.gains)}
-    values: Values = {arm: {} for arm in design.arms}
-    scatter = np.array([1.0 if arm == BASELINE else design.scatter for arm, _ in order])
-    for (arm, number), deviation in zip(order, noise.draw(rng, len(order), scatter), strict=True):
-        values[arm][number] = 100.0 * math.exp(true[arm] + float(deviation))
-    return values
-
-
-def until(values: Values, design: Design, blocks: int) -> Values:
-    """What exists after the first blocks."""
-    return {arm: {r: v for r, v in rounds.items() if design.place(arm, r) <= blocks} for arm, rounds in values.items()}
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Verdict of every option and its comparison, by the functions that the decide stage uses."""
-
-    verdicts: dict[str, str]
-    found: dict[str, Comparison]
-
-
-def decide(values: Values, design: Design, confidence: float, family: int | None = None) -> Judged:
-    """Verdict of every option.
-
-    Args:
-        family: options that the error is shared among, when some have been dropped before.
-    """
-    where = design.place
-    options = [arm for arm in values if arm != BASELINE]
-    found: dict[str, Comparison] = {arm: compare(values, arm, BASELINE, confidence, where) for arm in options}
-    tested = 1.0 if design.rule == "estimate" else 1.0 + design.minimum_gain
-    raw = {arm: found[arm].p_value(tested) for arm in options}
-    dropped = {f"dropped{i}": 1.0 for i in range((family or 0) - len(options))}
-    adjusted = holm(raw | dropped)
-    spread = own_spread(values[BASELINE], partial(where, BASELINE))
-    verdicts = {
-        arm: gain_verdict(
-            found[arm],
-            of_comparison(spread, found[arm], confidence, len(values[arm]), len(values[BASELINE])),
-            adjusted[arm],
-            design.minimum_gain,
-            design.rule,
-            confidence,
-        )
-        for arm in options
-    }
-    return Judged(verdicts, found)
-
-
-def _result(arm: str, verdict: str) -> OptionResult:
-    """An option without gates, as the status and the stopping rule read it."""
-    goal = ObjectiveResult.model_construct(
-        metric="rate", verdict=verdict, gain=0.0, gain_low=None, gain_high=None, noise=0.0, rounds_needed=2, needs=None
-    )
-    return OptionResult.model_construct(
-        name=arm, arm=arm, state="measured", reason=None, violations=[], gates=[], objective=goal,
-        eligible=verdict in ("better", "baseline"), p_value=None,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Adaptive:
-    """Outcome of one adaptive run: the option of the status line, options that some look called better, starts."""
-
-    option: str | None
-    better: frozenset[str]
-    starts: int
-
-
-def adaptive(values: Values, design: Design, first: int = 2) -> Adaptive:
-    """Looks after every round from ``first``; the status and the stopping rule of the decide stage."""
-    looks = list(range(first, design.rounds + 1))
-    options = [arm for arm in values if arm != BASELINE]
-    out: dict[str, OptionResult] = {}
-    better: set[str] = set()
-    used: set[tuple[str, int]] = set()
-    arms: Sequence[str] = [BASELINE, *options]
-    for now in looks:
-        present = {arm: rounds for arm, rounds in until(values, design, now).items() if arm in arms}
-        used |= {(arm, r) for arm, rounds in present.items() for r in rounds}
-        confidence = look_confidence(looks, now, design.confidence)
-        judged = decide(present, design, confidence, family=len(options))
-        better |= {arm for arm, verdict in judged.verdicts.items() if verdict == "better"}
-        out |= {arm: _result(arm, "worse") for arm, verdict in judged.verdicts.items() if verdict == "worse"}
-        results = [_result(BASELINE, "baseline")]
-        results += [out.get(arm) or _result(arm, judged.verdicts[arm]) for arm in options]
-
-        def may_exceed(arm: str, other: str, now: Values = present, confidence: float = confidence) -> bool:
-            high = compare(now, arm, other, confidence, design.place).log.high
-            return high is None or math.expm1(min(high, 700.0)) > design.minimum_gain
-
-        found, _ = status.decide(results, set(values), set(), design.minimum_gain, may_exceed)
-        after = stopping.step(results, BASELINE, found.word == "Proposed", now, looks[-1], {}, None)
-        if after.stop:
-            return Adaptive(found.option, frozenset(better), len(used))
-        arms = after.arms
-    raise AssertionError("the last look stops")
 
 
 def rate(hits: int, trials: int) -> dict[str, float]:
@@ -323,8 +126,6 @@ SCENARIOS: dict[str, Design] = {
     "15 % gain, 5 % and 20 % loss, 10 rounds": Design((0.15, -0.05, -0.20), rounds=10),
     "20 %, 10 % and 30 % loss, 10 rounds": Design((-0.20, -0.10, -0.30), rounds=10),
 }
-
-
 # Plans that an adaptive run is for: what it saves is told over these, each with the same weight.
 ADAPTIVE = tuple(name for name in SCENARIOS if name.endswith("10 rounds"))
 
