@@ -1,4 +1,4 @@
-"""Synthetic evidence for decide tests: files of the real schema with numbers that a test chooses.
+"""Synthetic evidence for decide tests: files of the real schema with numbers that a test chooses, and their verdict.
 
 It proves what the decide stage makes of given numbers, and nothing about vLLM.
 """
@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 from adrbench import evidence
 from adrbench.config.load import read_yaml
+from adrbench.decide.__main__ import gather, judge
+from adrbench.decide.spec import parse_spec
 from adrbench.evidence import Evidence
 from adrbench.paths import ROOT
 
 TIERS = [{"name": "short", "weight": 1.0}, {"name": "long", "weight": 1.0}]
 TASKS = ("multi_hop_qa", "summary", "retrieval_multi_point", "aggregation_keyword_aggregation")
+FP8 = {"kv_cache_dtype": "fp8_e4m3"}
 
 
 def decision(name: str = "adr0011", **changes: Any) -> dict[str, Any]:
@@ -149,3 +152,37 @@ class World:
 
 def _percentiles(values: list[float]) -> dict[str, float]:
     return {f"p{p}": float(np.percentile(values, p)) for p in (50, 90, 99)} | {"mean": float(np.mean(values))}
+
+
+def verdict(world, **changes):
+    return judge(gather(parse_spec(world.spec(**changes))))
+
+
+def option(document, name):
+    return next(o for o in document.options if o.name == name)
+
+
+def gate(document, name, identity, tier=None):
+    return next(g for g in option(document, name).gates if g.id == identity and g.tier == tier)
+
+
+def even_scores(n, seed=1):
+    rng = np.random.default_rng(seed)
+    return {task: [float(s) for s in rng.choice([0, 50, 100], size=n)] for task in TASKS}
+
+
+def fill(world, rounds, pairs=240, arms=("auto", "fp8-e4m3"), requests=50, **fp8):
+    """Baseline (with one more round) and FP8 with twice the pool, equal accuracy."""
+    for r in range(1, rounds + 1):
+        world.server(arms[0], r, requests=requests)
+        for arm in arms[1:]:
+            resolved = FP8 if arm.startswith("fp8") else {"attention_backend": arm.upper()}
+            world.server(arm, r, **{"pool": 93_184, "resolved": resolved, "requests": requests} | fp8)
+    world.server(arms[0], rounds + 1, requests=requests)
+    for arm in arms:
+        world.accuracy(arm, even_scores(pairs))
+    return world
+
+
+def throughput(**objective):
+    return decision("adr0010", objective={"metric": "output_tokens_per_s", "minimum_gain": 0.05} | objective)
