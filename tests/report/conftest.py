@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,17 +17,15 @@ from adrbench.report.site import SiteSpec, load
 from adrbench.report.spec import Spec
 from adrbench.report.tidy.__main__ import write as write_tidy
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 
 @pytest.fixture(scope="session")
 def example() -> ModuleType:
     """The builder of the example evidence, which is no test module."""
-    path = Path(__file__).with_name("example_evidence.py")
-    found = importlib.util.spec_from_file_location("report_example_evidence", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    import report_example
+
+    return report_example
 
 
 # Every shipped decision: a comparison with tables of its own, one with the common sections, records of facts.
