@@ -7,6 +7,9 @@
 DIR becomes a working copy of the project with `.envs/<role>/bin/python` for each role. The interpreter that
 runs this is the one whose packages (torch and so on) the environments see. Interrupted, or stopped because a
 piece is missing, it is simply called again: what is whole is kept.
+
+One file, whatever its length: it is copied beside the pieces as install.py and runs there alone, on a host that has
+nothing else of the project yet.
 """
 
 from __future__ import annotations

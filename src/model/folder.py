@@ -104,6 +104,24 @@ def _size_of_shape(config: dict[str, Any], path: Path) -> dict[str, int]:
     return {"parameters": sum(parameters(shape).values()), "weight_bytes": weight_bytes(shape)}
 
 
+def _weight_files(folder: Path) -> list[Path]:
+    """Safetensors files of a folder; none where there are no weights.
+
+    Raises:
+        JobError: ``bad-model``: one that the index names is missing.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        needed = set(_read_json(index).get("weight_map", {}).values())
+        missing = sorted(needed - {path.name for path in files})
+        if missing:
+            raise JobError(
+                "bad-model", f"{folder}: {len(missing)} weight files of the index are missing (first: {missing[0]})"
+            )
+    return files
+
+
 def check_folder(folder: Path) -> dict[str, Any]:
     """Check a model folder and identify it.
 
@@ -126,15 +144,7 @@ def check_folder(folder: Path) -> dict[str, Any]:
     if not tokenizer.is_file():
         raise JobError("bad-model", f"{tokenizer} does not exist; the folder needs a fast tokenizer")
     _read_json(tokenizer)
-    files = sorted(folder.glob("*.safetensors"))
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        needed = set(_read_json(index).get("weight_map", {}).values())
-        missing = sorted(needed - {path.name for path in files})
-        if missing:
-            raise JobError(
-                "bad-model", f"{folder}: {len(missing)} weight files of the index are missing (first: {missing[0]})"
-            )
+    files = _weight_files(folder)
     headers = {path.name: read_header(path) for path in files}
     tensors = [t for header in headers.values() for name, t in header.items() if name != "__metadata__"]
     weight_bytes = sum(t["data_offsets"][1] - t["data_offsets"][0] for t in tensors)

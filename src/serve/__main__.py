@@ -73,13 +73,8 @@ def _asked(spec: dict[str, Any], tier: dict[str, Any], prompts_digest: str, mode
     }
 
 
-def work(spec: dict[str, Any], output: Path) -> None:
-    """Measure every tier of one arm on one fresh server; evidence is written only when all are complete."""
-    round_folder, began = output.parent, now()
-    # Read before anything is measured: a damaged file must not cost a measurement.
-    model_digest = evidence.read(Path(spec["model_evidence"])).measured["digest"]
-    paths = {tier["name"]: round_folder / f"{tier['name']}.json" for tier in spec["tiers"]}
-    folders = {name: evidence.raw_folder(path) for name, path in paths.items()}
+def _prepare(spec: dict[str, Any], folders: dict[str, Path]) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Write every tier's prompts where nothing of an earlier run is left; by tier their lengths and their digest."""
     lengths, digests = {}, {}
     for tier in spec["tiers"]:
         name = tier["name"]
@@ -90,12 +85,46 @@ def work(spec: dict[str, Any], output: Path) -> None:
         lengths[name], digests[name] = write_prompts(
             Path(spec["server"]["model"]), tier, spec["serve"]["seed"], prompts
         )
+    return lengths, digests
+
+
+def _neighbours_before(kind: str) -> dict[str, Any]:
+    """Who else uses the host before the server starts; said where somebody does."""
+    found = neighbours(kind)
+    if busy := [p for p in found["processes"] if p.get("memory_bytes") or p.get("cores")]:
+        say(f"not alone on this host: {len(busy)} other busy processes; recorded in the evidence")
+    return found
+
+
+def _measured(
+    spec: dict[str, Any], tier: dict[str, Any], folder: Path, lengths: list[int], prefix_caching: str | None
+) -> dict[str, Any]:
+    """What one tier's raw files say, checked to be complete.
+
+    Raises:
+        JobError: see ``bench.measure`` and the checks after it.
+    """
+    before, after = ((folder / f"{which}.prom").read_text() for which in ("before", "after"))
+    result = bench.read_result(folder / "bench.json", folder.parent / "server" / "client.log")
+    chat = spec["serve"]["endpoint"] == "chat"
+    measured = bench.measure(tier, lengths, result, before, after, bool(spec["serve"]["goodput"]), chat)
+    bench.check_server_count(tier, measured, spec["serve"]["warmup_requests"], chat)
+    bench.check_cache(tier, measured, prefix_caching)
+    return measured
+
+
+def work(spec: dict[str, Any], output: Path) -> None:
+    """Measure every tier of one arm on one fresh server; evidence is written only when all are complete."""
+    round_folder, began = output.parent, now()
+    # Read before anything is measured: a damaged file must not cost a measurement.
+    model_digest = evidence.read(Path(spec["model_evidence"])).measured["digest"]
+    paths = {tier["name"]: round_folder / f"{tier['name']}.json" for tier in spec["tiers"]}
+    folders = {name: evidence.raw_folder(path) for name, path in paths.items()}
+    lengths, digests = _prepare(spec, folders)
 
     log = round_folder / "server" / "client.log"
     log.unlink(missing_ok=True)
-    before_start = neighbours(spec["device_kind"])
-    if busy := [p for p in before_start["processes"] if p.get("memory_bytes") or p.get("cores")]:
-        say(f"not alone on this host: {len(busy)} other busy processes; recorded in the evidence")
+    before_start = _neighbours_before(spec["device_kind"])
     with serving(spec["server"], round_folder / "server") as server:
         plan = round_folder / "server" / "plan.json"
         plan.write_text(json.dumps(_plan(spec, server, folders), indent=1))
@@ -115,12 +144,7 @@ def work(spec: dict[str, Any], output: Path) -> None:
     server_files = [f"../server/{n}" for n in SERVER_RAW if (round_folder / "server" / n).is_file()]
     for tier in spec["tiers"]:
         name = tier["name"]
-        before, after = ((folders[name] / f"{which}.prom").read_text() for which in ("before", "after"))
-        result = bench.read_result(folders[name] / "bench.json", log)
-        chat = spec["serve"]["endpoint"] == "chat"
-        measured = bench.measure(tier, lengths[name], result, before, after, bool(spec["serve"]["goodput"]), chat)
-        bench.check_server_count(tier, measured, spec["serve"]["warmup_requests"], chat)
-        bench.check_cache(tier, measured, resolved["prefix_caching"])
+        measured = _measured(spec, tier, folders[name], lengths[name], resolved["prefix_caching"])
         documents[name] = Evidence(
             stage="serve",
             platform=spec["platform"],
