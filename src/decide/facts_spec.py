@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from adrbench import evidence, specs
+from adrbench import specs
 from adrbench.config.decision import Decision, Facts, Objective
 from adrbench.config.measurement import Tier
 from adrbench.config.platform import Device
 from adrbench.config.section import Text
-from adrbench.decide.records import TierRun, load_serve
+from adrbench.decide.records import TierRun, load_serve, load_single
 from adrbench.decide.spec import ArmInfo, DecideSpec, EvidencePaths, TierInfo
-from adrbench.evidence import Evidence, EvidenceError
-from adrbench.job import JobError
+from adrbench.evidence import Evidence
 from pydantic import BaseModel, ConfigDict
 
 
@@ -80,15 +78,6 @@ class Evidences:
         return str(getattr(self.spec.evidence, stage))
 
 
-def _single(path: str | None) -> Evidence | None:
-    if path is None or not Path(path).is_file():
-        return None
-    try:
-        return evidence.read(Path(path))
-    except EvidenceError as error:
-        raise JobError("evidence", str(error)) from None
-
-
 def gather(spec: FactsSpec) -> Evidences:
     """Read the evidence that exists.
 
@@ -96,7 +85,9 @@ def gather(spec: FactsSpec) -> Evidences:
         JobError: ``evidence`` or ``bad-value``, naming file and key.
     """
     runs = load_serve(spec.as_comparison())
-    return Evidences(spec, _single(spec.evidence.device), _single(spec.evidence.model), runs.get(spec.baseline, {}))
+    return Evidences(
+        spec, load_single(spec.evidence.device), load_single(spec.evidence.model), runs.get(spec.baseline, {})
+    )
 
 
 def named(found: Evidences) -> Text:

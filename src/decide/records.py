@@ -81,6 +81,15 @@ def _read(path: str) -> Evidence:
         raise JobError("evidence", str(error)) from None
 
 
+def load_single(path: str | None) -> Evidence | None:
+    """Evidence that a platform has once; None where there is none.
+
+    Raises:
+        JobError: ``evidence``, naming the file that cannot be read.
+    """
+    return _read(path) if path is not None and Path(path).is_file() else None
+
+
 def _expect(path: str, document: Evidence, **wanted: Any) -> None:
     for key, value in wanted.items():
         if getattr(document, key) != value:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from adrbench import evidence, specs
+from adrbench import specs
 from adrbench.config.decision import Decision, Gate, Objective, Strategy
 from adrbench.config.section import Text
-from adrbench.decide.records import load_eval
+from adrbench.decide.records import load_eval, load_single
 from adrbench.decide.spec import ArmInfo, DecideSpec, EvidencePaths, Violation
-from adrbench.evidence import Evidence, EvidenceError
-from adrbench.job import JobError
+from adrbench.evidence import Evidence
 from pydantic import BaseModel, ConfigDict
 
 
@@ -95,15 +93,6 @@ class Measured:
         return dict(found["pool"]) if found and found["pool"] else {}
 
 
-def _single(path: str | None) -> Evidence | None:
-    if path is None or not Path(path).is_file():
-        return None
-    try:
-        return evidence.read(Path(path))
-    except EvidenceError as error:
-        raise JobError("evidence", str(error)) from None
-
-
 def gather(spec: StrategySpec) -> Measured:
     """Read the evidence that exists.
 
@@ -111,4 +100,4 @@ def gather(spec: StrategySpec) -> Measured:
         JobError: ``evidence`` or ``bad-value``, naming file and key.
     """
     found = load_eval(spec.as_comparison())
-    return Measured(found, _single(spec.evidence.memory), _single(spec.evidence.calibrate))
+    return Measured(found, load_single(spec.evidence.memory), load_single(spec.evidence.calibrate))

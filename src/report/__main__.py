@@ -14,13 +14,8 @@ from adrbench.evidence import EvidenceError, write_text
 from adrbench.handover import received
 from adrbench.report.collect import collect, open_store
 from adrbench.report.markdown import render
-from adrbench.report.spec import Spec
+from adrbench.report.spec import Spec, explain
 from pydantic import ValidationError
-
-
-def explain(error: ValidationError) -> str:
-    """One line a problem, naming the key."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
 
 
 def main() -> None:

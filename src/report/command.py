@@ -11,12 +11,8 @@ from adrbench.claims.schema import ClaimError
 from adrbench.evidence import EvidenceError
 from adrbench.handover import received
 from adrbench.report.site import SiteSpec
+from adrbench.report.spec import explain
 from pydantic import ValidationError
-
-
-def explain(error: ValidationError) -> str:
-    """One line a problem, naming the key."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
 
 
 def run(name: str, work: Callable[[SiteSpec, Path], None]) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from adrbench.config.decision import AnyDecision
 from adrbench.config.platform import Platform
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Language = Literal["en", "zh"]
 
@@ -76,3 +76,8 @@ class Spec(BaseModel):
     rejected: Path | None = None
     languages: list[Language] = []
     figures: dict[str, Path] = Field({}, description="SVG files beside the output, by name")
+
+
+def explain(error: ValidationError) -> str:
+    """What is wrong with a specification: one part a problem, naming the key."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
