@@ -34,6 +34,8 @@ _PROFILE = [
     "verdict",
     "window",
 ]
+# Bytes of weights, pool and phases, computed from a model's configuration.
+_MODEL = [f"src/profile/{name}.py" for name in ("model_bytes", "model_pool", "model_shape")]
 SIMULATION_CODE = ["src/kernels/formats", "src/serve/simulation"]
 MEASURING_CODE = {
     "device": ["src/device"],
@@ -45,7 +47,7 @@ MEASURING_CODE = {
     "profile": [*_SERVER, *(f"src/profile/{name}.py" for name in _PROFILE)],
     "counters": [f"src/profile/{name}.py" for name in ("counters", "counters_window", "model_bytes", "model_shape")],
     "figures": [f"src/profile/{name}.py" for name in ("figures", "draw", "op_classes")],
-    "claims": ["src/claims", "config/claims", "src/device", "src/profile/model_pool.py"],
+    "claims": ["src/claims", "config/claims", "src/device", "src/kernels/formats", *_MODEL],
     "agreement": [
         *_SERVER,
         *(f"src/agreement/{name}.py" for name in ("__main__", "replay", "text")),
@@ -54,7 +56,7 @@ MEASURING_CODE = {
     ],
     "compare": ["src/agreement", "src/decide/segments.py"],
     "calibrate": ["src/calibrate", "src/kernels/formats", "src/eval/world.py", "src/eval/text"],
-    "memory": ["src/memory", "src/kernels/formats", "src/profile/model_shape.py", "src/profile/model_pool.py"],
+    "memory": ["src/memory", "src/kernels/formats", *_MODEL],
     "decide": ["src/decide"],
     "lock": ["src/lock", "src/serve/server.py"],
     "report": [
