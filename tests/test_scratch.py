@@ -55,6 +55,7 @@ def temporary(monkeypatch, tmp_path):
     monkeypatch.setattr(scratch, "SHORT", path)
     yield path
     end_orphans(before)
+    prctl(PR_SET_CHILD_SUBREAPER, 0)
     monkeypatch.undo()
     shutil.rmtree(path)
 
