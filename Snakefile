@@ -24,16 +24,8 @@ sys.path.insert(0, str(BASE / "pythonpath"))
 
 from adrbench import scratch
 
-# Before anything that takes time, as a run may be killed at any. These are private names of Snakemake: where a release
-# has none, its folders merely stay in the temporary folder when a run is killed.
-scratch.adopt(
-    getattr(getattr(workflow, "_snakemake_tmp_dir", None), "name", None),
-    getattr(
-        getattr(getattr(workflow, "sourcecache", None), "runtime_cache", None),
-        "name",
-        None,
-    ),
-)
+# Before anything that takes time, as a run may be killed at any.
+scratch.adopt(*scratch.of_snakemake(workflow))
 
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script

@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Where vLLM puts the sockets between its processes (vllm/envs.py): the temporary folder, unless told otherwise. It
 # leaves them there, even at an ordinary end. TMPDIR is not set for a server: the caches of torch's compiler lie below
@@ -151,15 +152,26 @@ def sweep(*more: Path) -> list[Path]:
     return removed
 
 
-def adopt(*paths: str | os.PathLike[str] | None) -> None:
+def of_snakemake(workflow: Any) -> list[Path]:
+    """Temporary folders of a Snakemake workflow.
+
+    Private names of Snakemake (9.27: workflow.py, sourcecache.py): where a release has others, its folders merely stay.
+    """
+    cache = getattr(workflow, "sourcecache", None)
+    made = (getattr(workflow, "_snakemake_tmp_dir", None), getattr(cache, "runtime_cache", None))
+    return [Path(one.name) for one in made if one is not None]
+
+
+def adopt(*paths: str | os.PathLike[str]) -> None:
     """Mark folders that another library made for this process, and hold their locks: they are ours to sweep.
 
     Snakemake's own temporary folders are removed by Snakemake at every end but ``kill -9``.
     """
-    for path in (Path(path) for path in paths if path is not None):
+    folders = [Path(path) for path in paths]
+    for path in folders:
         with contextlib.suppress(OSError):
             descriptor = _open(path)
             _adopted.append(descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (path / MARK).touch()
-    sweep(*(Path(path).parent for path in paths if path is not None))
+    sweep(*(path.parent for path in folders))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from adrbench import scratch
 from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
+from adrbench.paths import PYTHONPATH
 from adrbench.serve.guardian import children, end_orphans
 from adrbench.serve.process import Guarded, job_environment
 from waiting import until
@@ -181,6 +182,32 @@ def test_marked_folders_of_a_killed_program_are_swept(temporary):
     holder.kill()
     holder.wait()
     assert scratch.sweep() == [made]
+
+
+SNAKEFILE = """
+import sys, time
+sys.path.insert(0, {path!r})
+from adrbench import scratch
+scratch.adopt(*scratch.of_snakemake(workflow))
+print("adopted", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_killed_snakemake_left_is_swept_by_the_check_of_its_lock(temporary, tmp_path):
+    (tmp_path / "Snakefile").write_text(SNAKEFILE.format(path=str(PYTHONPATH)))
+    environment = job_environment({"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    command = [sys.executable, "-m", "snakemake", "-s", str(tmp_path / "Snakefile"), "-d", str(tmp_path), "-n"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    assert run.stdout.readline() == b"adopted\n"
+    assert scratch.sweep() == []
+    run.kill()
+    run.wait()
+    cached = list((tmp_path / "cache").rglob(scratch.MARK))
+    assert len(left(temporary)) == 2, "the folder and its mark"
+    subprocess.run([sys.executable, "-m", "adrbench.locks"], cwd=tmp_path, env=environment, check=True)
+    assert left(temporary) == []
+    assert scratch.sweep(*(mark.parent.parent for mark in cached)) == [mark.parent for mark in cached] != []
 
 
 def test_a_long_temporary_folder_leaves_no_room_for_sockets(tmp_path, monkeypatch):
