@@ -22,6 +22,11 @@ if set("{}") & set(str(BASE)):
     )
 sys.path.insert(0, str(BASE / "pythonpath"))
 
+from adrbench import scratch
+
+# Before anything that takes time, as a run may be killed at any.
+scratch.adopt(*scratch.of_snakemake(workflow))
+
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
 from adrbench.config import inputs, jobs, records, servers

@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -155,12 +154,15 @@ def lock(target: Target, role: Role, uv: str = "uv") -> int:
     ]  # fmt: skip
     text = target.source(role.name).read_text()
     try:
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        # In memory: nothing stays in the temporary folder, however this ends.
+        with open(os.memfd_create("constraints"), "w") as constraints:
             # What the host has in a fixed version decides what goes with it.
             constraints.writelines(f"{name}=={version}\n" for name, version in role.host.items() if version)
             constraints.flush()
-            command += ["--constraint", constraints.name, "-"]
-            done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+            constraints.seek(0)
+            number = constraints.fileno()
+            command += ["--constraint", f"/proc/self/fd/{number}", "-"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, pass_fds=[number])
     except (OSError, subprocess.CalledProcessError) as error:
         raise BundleError(f"{target.lock(role.name).name}: {getattr(error, 'stderr', None) or error}") from None
     from lock import blocks

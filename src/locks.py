@@ -4,7 +4,8 @@
 
 unlocks when a lock is there and no Snakemake process works in this folder any more; it leaves the lock
 of a living run alone and says so. A run on another host that shares the folder is seen by the file that
-``adrbench.cluster`` keeps fresh while it works.
+``adrbench.cluster`` keeps fresh while it works. What killed processes of this user have left in the
+temporary folder is removed as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import platform
 import sys
 import time
 from pathlib import Path
+
+from adrbench.scratch import sweep
 
 OWNER = Path(".snakemake/adrbench-owner.json")
 # An owner touches its file every few seconds.
@@ -83,6 +86,7 @@ def free(folder: Path) -> bool:
 
 def main() -> None:
     folder = Path.cwd()
+    sweep()
     if not any(path.is_file() for path in (folder / ".snakemake" / "locks").glob("*")):
         return
     refuse_if_used(folder)

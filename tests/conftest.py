@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# Test modules are imported by path: what they share (waiting.py) has to be made importable.
+sys.path.append(str(Path(__file__).parent))
 SERVE_PYTHON = ROOT / ".envs/serve/bin/python"
 EVAL_PYTHON = ROOT / ".envs/eval/bin/python"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from adrbench import evidence
+from adrbench import evidence, scratch
 from adrbench.audit import kv_stages
 from adrbench.audit.finding import Finding, Outcome, compare
 from adrbench.decide import noise_floor
@@ -144,8 +143,8 @@ def _scores(folder: Path, records: dict[str, Any], options: Options) -> Outcome:
     run = next((p for p in sorted((folder / "opencompass").glob("data-*")) if p.is_dir()), None)
     if run is None:
         return Outcome([Finding(str(folder / "opencompass"), "", "OpenCompass's folder is missing")])
-    with tempfile.TemporaryDirectory() as temporary:
-        output = Path(temporary) / "samples.json"
+    with scratch.folder() as temporary:
+        output = temporary / "samples.json"
         words = [
             options.eval_python,
             "-m",

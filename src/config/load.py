@@ -37,7 +37,14 @@ M = TypeVar("M", bound=BaseModel)
 OWNED_FLAGS = {"host", "port", "api-key", "hf-token", "served-model-name", "uds"}
 # Weights in these formats are pickles, which run code when they are read.
 PICKLED = {"pt", "npcache"}
-OWNED_VARIABLES = {"VLLM_API_KEY", "VLLM_HOST_IP", "PYTHONPATH", "ADRBENCH_PLUGIN", "OPENAI_API_KEY"}
+OWNED_VARIABLES = {
+    "VLLM_API_KEY",
+    "VLLM_HOST_IP",
+    "VLLM_RPC_BASE_PATH",
+    "PYTHONPATH",
+    "ADRBENCH_PLUGIN",
+    "OPENAI_API_KEY",
+}
 
 
 class ConfigError(ValueError):

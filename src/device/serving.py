@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from adrbench import scratch
 from adrbench.device.tools import Output, Probe, call, first_line
 from adrbench.paths import PYTHONPATH
 
@@ -29,11 +28,11 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 def ask(python: str, limit_s: float = LIMIT_S, extra: Mapping[str, str] | None = None) -> tuple[dict[str, Any], Output]:
     """What the interpreter says (``inside.py``'s record, possibly partial), and how its process ended."""
-    with tempfile.TemporaryDirectory(prefix="adrbench-device-") as folder:
-        path = Path(folder) / "inside.json"
+    with scratch.folder() as folder:
+        path = folder / "inside.json"
         # Run in an empty folder: "-m" puts the working folder first on the import path.
         command = [os.path.abspath(python) if os.sep in python else python, "-m", "adrbench.device.inside", str(path)]
-        output = call([*command, str(int(limit_s) + 10)], limit_s, environment(extra or {}), Path(folder))
+        output = call([*command, str(int(limit_s) + 10)], limit_s, environment(extra or {}), folder)
         try:
             return json.loads(path.read_text()), output
         except (OSError, ValueError):

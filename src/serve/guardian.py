@@ -1,12 +1,13 @@
 """A supervisor that outlives its job by just long enough to leave nothing behind.
 
-    python -m adrbench.serve.guardian --grace 15 -- COMMAND...
+    python -m adrbench.serve.guardian --grace 15 [--scratch FOLDER --lock DESCRIPTOR] -- COMMAND...
 
 runs COMMAND in a session of its own and ends it, with every descendant, when standard input
 closes. The job holds the other end of that pipe, so *any* end of the job (return, exception,
 signal, ``kill -9``) closes it. The guardian is a child subreaper: a vLLM EngineCore whose API
 server was killed is re-parented here instead of to init, and so is always found.
 
+It removes the command's scratch folder (``adrbench.scratch``) after the last process has ended.
 The exit code is the command's (128 + signal number where a signal ended it). Standard library only.
 """
 
@@ -16,6 +17,7 @@ import argparse
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,15 +129,19 @@ def end_orphans(living: set[int]) -> None:
     _kill_all(orphans)
 
 
-def guard(command: list[str], grace_s: float) -> int:
-    """Run ``command`` until it ends or standard input closes; then make sure that nothing is left."""
+def guard(command: list[str], grace_s: float, locks: tuple[int, ...] = ()) -> int:
+    """Run ``command`` until it ends or standard input closes; then make sure that no process is left.
+
+    Args:
+        locks: descriptors that the command inherits, so that they stay locked while it lives, too.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     # Ctrl-C reaches the job, which closes the pipe: the one way in which this process is told to end.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     told = {"end": False}
     signal.signal(signal.SIGTERM, lambda *_: told.update(end=True))
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=locks)
     while child.poll() is None and not told["end"]:
         ready, _, _ = select.select([0], [], [], 0.2)
         if ready and not os.read(0, 4096):
@@ -149,10 +155,17 @@ def guard(command: list[str], grace_s: float) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m adrbench.serve.guardian")
     parser.add_argument("--grace", type=float, default=15.0, help="seconds for the command to end by itself after TERM")
+    parser.add_argument("--scratch", help="the command's scratch folder, removed after its last process has ended")
+    parser.add_argument("--lock", type=int, help="inherited descriptor that keeps the scratch folder in use")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    sys.exit(guard(command, arguments.grace))
+    try:
+        code = guard(command, arguments.grace, () if arguments.lock is None else (arguments.lock,))
+    finally:
+        if arguments.scratch:
+            shutil.rmtree(arguments.scratch, ignore_errors=True)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from adrbench.device import lease
 from adrbench.job import JobError
 from adrbench.paths import PYTHONPATH
 from adrbench.redact import is_secret_name, redact
+from adrbench.scratch import VARIABLE, Scratch
 from adrbench.serve.guardian import end_orphans, end_tree
 
 # Variables that change what torch, OpenMP or an attention library computes or how.
@@ -66,7 +67,11 @@ _living: set[int] = set()
 
 
 class Guarded:
-    """A command running under a guardian; ``stop`` returns once nothing of it is left."""
+    """A command running under a guardian; ``stop`` returns once nothing of it is left.
+
+    The guardian removes the scratch folder in which vLLM keeps its sockets; ``stop`` does where the guardian was
+    killed, and the next start of any guarded command where this process was killed as well.
+    """
 
     def __init__(
         self, argv: list[str], log: Path, environment: dict[str, str], grace_s: float = 15.0, cwd: Path | None = None
@@ -74,20 +79,27 @@ class Guarded:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         self.grace_s = grace_s
-        guardian = [sys.executable, "-m", "adrbench.serve.guardian", "--grace", str(grace_s), "--", *argv]
-        environment = environment | {"PYTHONUNBUFFERED": "1"}
-        with open(log, "ab") as stream:
-            self._process = subprocess.Popen(
-                guardian,
-                stdin=subprocess.PIPE,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=cwd,
-                start_new_session=True,
-                # The guardian keeps the job's devices until the last process of the command has ended.
-                pass_fds=lease.held,
-            )
+        self._scratch = scratch = Scratch()
+        guardian = [sys.executable, "-m", "adrbench.serve.guardian", "--grace", str(grace_s)]
+        guardian += ["--scratch", str(scratch.path), "--lock", str(scratch.descriptor), "--", *argv]
+        # A place, not a setting: it differs at every start and is in no evidence.
+        environment = environment | {"PYTHONUNBUFFERED": "1", VARIABLE: str(scratch.path)}
+        try:
+            with open(log, "ab") as stream:
+                self._process = subprocess.Popen(
+                    guardian,
+                    stdin=subprocess.PIPE,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    cwd=cwd,
+                    start_new_session=True,
+                    # The guardian keeps the job's devices until the last process of the command has ended.
+                    pass_fds=[*lease.held, scratch.descriptor],
+                )
+        except BaseException:
+            scratch.remove()
+            raise
         _living.add(self._process.pid)
 
     @property
@@ -121,6 +133,7 @@ class Guarded:
         _living.discard(self._process.pid)
         if code < 0:
             end_orphans(_living)
+        self._scratch.remove()
         return code
 
     def tail(self, lines: int = 6) -> str:

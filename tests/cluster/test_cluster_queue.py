@@ -133,7 +133,7 @@ def test_a_signal_ends_run_and_jobs(run, number):
 
 
 def test_kill_of_snakemake_cancels_and_a_rerun_completes(run):
-    process = run.start("jobs=4", "seconds=15")
+    process = run.start("jobs=4", "seconds=120")
     run.wait_running(2)
     run.snakemake(process).kill()
     assert run.finish(process, 90) == 128 + signal.SIGKILL
@@ -155,7 +155,7 @@ def test_kill_of_the_supervisor_ends_all(run):
 
 @pytest.mark.parametrize("orphans", ["cancel", pytest.param("wait", marks=SLOW)])
 def test_orphans_of_a_killed_run_are_dealt_with_before_anything_is_submitted(run, orphans):
-    process = run.start("jobs=2", "seconds=20")
+    process = run.start("jobs=2", f"seconds={120 if orphans == 'cancel' else 20}")
     run.wait_running(2)
     child = run.snakemake(process)
     process.send_signal(signal.SIGSTOP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from adrbench.device.tools import Probe, call
 from device_fakes import HOSTS, FakeHost
+from waiting import until
 
 Build = Callable[[str | None], FakeHost]
 
@@ -74,11 +76,10 @@ def test_a_hanging_tool_costs_its_limit_and_nothing_else(fake_host: Build, tmp_p
     host.program("hy-smi", f"/bin/sleep 600 & echo $! > {pid_file}\nwait")
     started = time.monotonic()
     probes = by_name(host.probes(limit_s=0.5))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert (probes["hy-smi"].status, probes["hy-smi"].summary) == ("timeout", "no end within 0.5 s")
     assert probes["rocminfo"].status == "ok", "the other probes still ran"
-    time.sleep(0.1)
-    assert not _alive(int(pid_file.read_text())), "the hanging program's child is gone as well"
+    assert until(lambda: not _alive(int(pid_file.read_text()))), "the hanging program's child is gone as well"
 
 
 def _alive(pid: int) -> bool:
@@ -89,10 +90,12 @@ def _alive(pid: int) -> bool:
 
 
 def test_a_background_child_that_keeps_the_output_open_does_not_hold_the_caller() -> None:
-    started = time.monotonic()
-    output = call(["/bin/sh", "-c", "/bin/sleep 3 & echo done"], limit_s=10)
-    assert (output.status, output.text) == ("ok", "done\n")
-    assert time.monotonic() - started < 2
+    output = call(["/bin/sh", "-c", "/bin/sleep 600 & echo $!"], limit_s=60)
+    child = int(output.text)
+    try:
+        assert (output.status, _alive(child)) == ("ok", True)
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

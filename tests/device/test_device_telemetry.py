@@ -14,15 +14,14 @@ from adrbench.device import neighbours as who
 from adrbench.device import telemetry
 from adrbench.device.telemetry import Sampler
 from device_fakes import FakeHost
+from waiting import until
 
 Build = Callable[[str | None], FakeHost]
 MIB = 1 << 20
 
 
-def wait_for(sampler: Sampler, samples: int, limit_s: float = 10) -> None:
-    deadline = time.monotonic() + limit_s
-    while len(sampler.samples) < samples and time.monotonic() < deadline:
-        time.sleep(0.01)
+def wait_for(sampler: Sampler, samples: int) -> None:
+    assert until(lambda: len(sampler.samples) >= samples), sampler.problems
 
 
 def test_summary_by_hand() -> None:
@@ -128,7 +127,7 @@ def test_no_fault_of_a_tool_reaches_the_measurement(fake_host: Build, body: str 
     if body:
         fake.program("nvidia-smi", body)
     with Sampler("nvidia", interval_s=0.01, root=fake.root) as sampler:
-        time.sleep(0.3)
+        assert until(lambda: sampler.problems or sampler.samples)
     summary = sampler.summary()
     assert set(summary) == {"absent"}
     assert "nvidia-smi" in " ".join(summary["absent"])
@@ -137,13 +136,14 @@ def test_no_fault_of_a_tool_reaches_the_measurement(fake_host: Build, body: str 
 def test_a_hanging_tool_ends_with_the_block(fake_host: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "TOOL_LIMIT_S", 0.3)
     fake = fake_host(None)
-    fake.program("hy-smi", "exec /bin/sleep 60")
+    fake.program("hy-smi", "exec /bin/sleep 600")
     started = time.monotonic()
     with Sampler("hygon", root=fake.root) as sampler:
         pass
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
+    assert until(lambda: sampler.problems)
     assert "hy-smi: timeout" in " ".join(sampler.summary()["absent"])
-    assert not [thread for thread in threading.enumerate() if thread.name == "telemetry"]
+    assert until(lambda: not [thread for thread in threading.enumerate() if thread.name == "telemetry"])
 
 
 def test_an_error_of_the_measurement_passes_through_unchanged() -> None:
@@ -169,8 +169,8 @@ def test_cpu_power_and_load_by_hand(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     source = telemetry.CpuSource(tmp_path)
     (tmp_path / "proc/stat").write_text("cpu 130 0 0 105 5 0 0 0 0 0\n")
-    (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("3000000\n")
-    source.energy = (1.0, time.monotonic() - 0.5)
+    (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("2001000000\n")
+    source.energy = (1.0, time.monotonic() - 500)
     reading = source.read()
     assert reading["load_average_1min"] == 1.5
     assert reading["memory_used_bytes"] == 600 * 1024
@@ -195,13 +195,16 @@ def test_a_busy_stranger_is_a_neighbour_and_our_own_child_is_not() -> None:
     out = subprocess.run(
         ["/bin/sh", "-c", f"setsid /bin/sh -c '{spin}' >/dev/null 2>&1 & echo $!"], capture_output=True, text=True
     )
-    time.sleep(0.1)
-    stranger = next(
-        pid for pid, (name, parent, _) in who.processes(Path("/")).items()
-        if name == "sh" and pid != child.pid and str(pid) in _spinning(out.stdout)
-    )  # fmt: skip
+    assert until(lambda: _spinning(int(out.stdout), spin))
+    (stranger,) = _spinning(int(out.stdout), spin)
+    found: dict[int, dict] = {}
+
+    def seen() -> bool:
+        found.update({one["pid"]: one for one in who.neighbours("cpu", window_s=0.5)["processes"]})
+        return stranger in found
+
     try:
-        found = {one["pid"]: one for one in who.neighbours("cpu", window_s=0.5)["processes"]}
+        assert until(seen)
     finally:
         child.kill()
         child.wait()
@@ -210,10 +213,12 @@ def test_a_busy_stranger_is_a_neighbour_and_our_own_child_is_not() -> None:
     assert found[stranger]["cores"] >= who.LEAST_CORES
 
 
-def _spinning(first_pid: str) -> set[str]:
-    """The process that ``setsid`` became: itself when it did not have to fork, else its child."""
-    pid = int(first_pid)
-    return {str(pid), *(str(p) for p, (_, parent, _) in who.processes(Path("/")).items() if parent == pid)}
+def _spinning(first: int, code: str) -> list[int]:
+    """The process that ``setsid`` became, once it is the shell that spins: ``first`` or its child."""
+    table = who.processes(Path("/"))
+    below = [pid for pid, (_, parent, _) in table.items() if first in (pid, parent)]
+    argv = f"/bin/sh\0-c\0{code}\0".encode()
+    return [pid for pid in below if Path(f"/proc/{pid}/cmdline").read_bytes() == argv]
 
 
 @pytest.mark.parametrize(

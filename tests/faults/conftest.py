@@ -181,7 +181,7 @@ def quick_base(tmp_path_factory, embedded_model, standin) -> tuple[Path, Run]:
     made = Scene(base, base, quick_specification(run, base, standin), lambda key, text: None, base, segments)
     for stage, arm in (("device", "auto"), ("model", "auto"), ("serve", "auto"), ("serve", "fp8-e4m3")):
         job = made.start(stage, arm=arm)
-        assert job.finish(120) == 0, job.said()
+        assert job.finish() == 0, job.said()
     segments.close()
     return base, run
 

@@ -41,7 +41,8 @@ def become_reaper() -> None:
 
 def environment() -> dict[str, str]:
     """What the workflow's rules give a job (rules/common.smk); caches are those of the test run."""
-    return {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "PYTHONUNBUFFERED": "1"}
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(ROOT / ".cache/inductor")}
+    return {**caches, **os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "PYTHONUNBUFFERED": "1"}
 
 
 def digests(folder: Path, leave_out: tuple[str, ...] = ()) -> dict[str, str]:
@@ -256,7 +257,7 @@ class Scene:
         return Job(process, log)
 
     def nothing_stays(self, job: Job, server: Path | None = None, limit_s: float = 0) -> None:
-        """No process of ours lives, its port is closed, and no shared memory of ours is left.
+        """No process of ours lives, its port is closed, and no shared memory, socket or temporary file is left.
 
         ``limit_s``: 0 where the job ended by itself; seconds for guardians to act where the job itself was killed.
         """

@@ -9,10 +9,13 @@ of the prompt; the server counts requests and tokens as vLLM's /metrics does.
 
 import json
 import os
+import socket
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -70,6 +73,9 @@ def serve(argv: list[str]) -> None:
         def log_message(self, *_: object) -> None:
             pass
 
+    # As vLLM: a socket where it is told to, else in the temporary folder, and never unlinked.
+    inner = socket.socket(socket.AF_UNIX)
+    inner.bind(f"{os.environ.get('VLLM_RPC_BASE_PATH', tempfile.gettempdir())}/{uuid.uuid4()}")
     print("Using HND KV cache layout for CPU_ATTN backend.\nGPU KV cache size: 46,592 tokens", flush=True)
     Server(("127.0.0.1", port), Handler).serve_forever()
 

@@ -57,8 +57,10 @@ SIGNALS = {
 }
 
 
-def unlock(folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "adrbench.locks"], cwd=folder, env=environment(), check=True)
+def unlock(folder: Path, segments: Segments) -> None:
+    """As the start of the next run does, which also sweeps what a killed Snakemake left in the temporary folder."""
+    command = segments.command([sys.executable, "-m", "adrbench.locks"])
+    subprocess.run(command, cwd=folder, env=environment(), check=True)
 
 
 @pytest.mark.parametrize("fault", SIGNALS)
@@ -90,6 +92,7 @@ def test_interrupted_stage_leaves_nothing(work, workflow, segments: Segments, ca
     left = wait_gone(before, 60)
     reap(process.pid)
     assert left == []
+    unlock(folder, segments)
     note("asserted", f"no process; {segments.free()}")
     assert not (folder / target).exists()
     assert digests(folder, own) == others
@@ -101,5 +104,4 @@ def test_interrupted_stage_leaves_nothing(work, workflow, segments: Segments, ca
         )
         assert line, told[-2000:]
         note("said", line[0])
-    unlock(folder)
     note("asserted", "rerun: one on what all interrupts left (random kills)")

@@ -202,12 +202,12 @@ def test_half_written_raw_files(quick: Scene, case, note):
 # --- serve, while the load runs
 
 
-def loading(quick: Scene, **options) -> Job:
-    """A serving job whose load has begun and goes on for a while."""
+def loading(quick: Scene, load_s: float = 3, **options) -> Job:
+    """A serving job whose load has begun and goes on for ``load_s`` seconds: long enough for a busy host to strike."""
     quick.forget("serve")
-    env = {"STANDIN_LOAD_S": "1"} | options.pop("env", {})
+    env = {"STANDIN_LOAD_S": str(load_s)} | options.pop("env", {})
     job = quick.start("serve", env=env, **options)
-    job.wait_for(quick.folder / quick.raw("serve") / "server/client.log", LOADING, 60)
+    job.wait_for(quick.folder / quick.raw("serve") / "server/client.log", LOADING)
     return job
 
 
@@ -221,7 +221,7 @@ KILLED = {
 def test_killed_while_loading(quick: Scene, case, who):
     case(f"{who} SIGKILL", "serve, while loading", STANDIN)
     words, reason, text = KILLED[who]
-    job = loading(quick)
+    job = loading(quick, load_s=60)
     os.kill(job.find(words), signal.SIGKILL)
     quick.refused("serve", reason, text, job=job)
     quick.rerun("serve")
@@ -240,10 +240,10 @@ def test_engine_dies_while_loading(quick: Scene, case):
 def test_job_killed_while_loading(quick: Scene, case):
     """No process of the job is left to clean up: the guardians see its end."""
     case("job SIGKILL", "serve, while loading", STANDIN)
-    job = loading(quick)
+    job = loading(quick, load_s=60)
     job.process.kill()
     assert job.finish() == -signal.SIGKILL
-    quick.nothing_stays(job, quick.folder / quick.raw("serve") / "server", limit_s=30)
+    quick.nothing_stays(job, quick.folder / quick.raw("serve") / "server", limit_s=60)
     assert not (quick.folder / quick.output("serve")).exists()
     quick.others_untouched("serve")
     quick.rerun("serve")
@@ -317,11 +317,11 @@ def test_clock_step(quick: Scene, case, note, tmp_path_factory, step):
     (hook / "sitecustomize.py").write_text(CLOCK.format(step=step, now=str(hook / "now")))
     job = loading(quick, env={"PYTHONPATH": f"{hook}:{ROOT / 'pythonpath'}"})
     (hook / "now").touch()
-    assert job.finish(120) == 0, job.said()
+    assert job.finish() == 0, job.said()
     found = evidence.read(quick.folder / quick.output("serve"))
     took = datetime.fromisoformat(found.finished_at) - datetime.fromisoformat(found.started_at)
-    assert 0.9 < took.total_seconds() < 120
-    assert 0 < found.measured["start_s"] < 120
+    assert 0.9 < took.total_seconds() < 3600
+    assert 0 < found.measured["start_s"] < 3600
     note("asserted", "durations are those of the monotonic clock")
     quick.nothing_stays(job, quick.folder / quick.raw("serve") / "server")
     quick.others_untouched("serve")

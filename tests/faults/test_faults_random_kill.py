@@ -83,14 +83,15 @@ def test_twenty_random_kills(finished, work, workflow, segments: Segments, case,
         left = wait_gone(before, 60)
         reap(process.pid)
         assert left == [], f"kill {number} after {moment:.1f} s"
-        told = segments.free()
+        locks = segments.command([sys.executable, "-m", "adrbench.locks"])
+        subprocess.run(locks, cwd=folder, env=environment(), check=True)
+        told = segments.free(early=True)
         assert half(folder) == [], f"kill {number} after {moment:.1f} s"
         now = kept(folder)
         assert {name: now.get(name) for name in had} == had, (
             f"kill {number} after {moment:.1f} s lost or changed a result"
         )
         had = now
-        subprocess.run([sys.executable, "-m", "adrbench.locks"], cwd=folder, env=environment(), check=True)
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=2000)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert documents(folder) == documents(base)

@@ -105,7 +105,7 @@ def test_the_job_refuses_a_failed_case_and_names_it(tmp_path):
 def test_a_death_and_a_hang_cost_their_cases_only(monkeypatch):
     monkeypatch.setattr(sys, "executable", str(SERVE))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'pythonpath'}{os.pathsep}{HERE}")
-    checked = run_checks("interpreter", 0, lambda line: None, timeout_s=12.0, worker="dying_worker")
+    checked = run_checks("interpreter", 0, lambda line: None, timeout_s=24.0, worker="dying_worker")
     status = {outcome.case: (outcome.status, outcome.reason) for outcome in checked.outcomes.values()}
     assert status["good"][0] == status["after"][0] == "proved"
     assert status["aborts"][0] == "failed"

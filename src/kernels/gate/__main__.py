@@ -12,11 +12,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from adrbench import scratch
 from adrbench.evidence import Evidence, now, write
 from adrbench.job import JobError, run, say
 from adrbench.kernels.gate.variants import TARGETS, VARIANTS, limits, not_served
@@ -54,13 +54,13 @@ def compile_target(target: str, indices: list[int]) -> list[dict[str, Any]]:
     while todo:
         command = [sys.executable, "-m", "adrbench.kernels.gate.compile", target, *map(str, todo)]
         # This process owns the compiler's cache: one that dies could not remove its own.
-        with tempfile.TemporaryDirectory(prefix="adrbench_gate_") as cache:
+        with scratch.folder() as cache:
             done = subprocess.run(
                 command,
                 capture_output=True,
                 text=True,
                 timeout=TARGET_TIMEOUT_S,
-                env={**os.environ, "TRITON_CACHE_DIR": cache},
+                env={**os.environ, "TRITON_CACHE_DIR": str(cache)},
             )
         messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         results = [message for message in messages if "index" in message]

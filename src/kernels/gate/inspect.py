@@ -61,7 +61,8 @@ def amd(assembly: str, shared_bytes: int, warps: int, elements: int, arch: str) 
 
 def nvidia(cubin: bytes, tools: Path, shared_bytes: int, warps: int, elements: int) -> dict[str, Any]:
     """The same of a CUDA kernel; ``tools`` is Triton's folder with cuobjdump and nvdisasm."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+    # In the compiler's own cache: its owner removes it, should this process be killed.
+    with tempfile.NamedTemporaryFile(suffix=".cubin", dir=os.environ.get("TRITON_CACHE_DIR")) as file:
         file.write(cubin)
         file.flush()
         environment = dict(os.environ, PATH=f"{tools}{os.pathsep}{os.environ.get('PATH', '')}")
