@@ -113,7 +113,8 @@ def test_the_check_of_a_paged_cache_accepts_its_definition_and_nothing_else():
 @needs_torch
 @pytest.mark.kv
 def test_compiled_readers_agree_and_compile_nothing_after_their_warm_up():
-    found = run("compiled_facts.py", "int8_per_token_head.key", "int4_hadamard.key", "kivi4.key", "fp8_per_head.value")
+    planes = ("int8_per_token_head.key", "int4_hadamard.key", "kivi4.key", "fp8_per_head.value")
+    found = run("compiled_facts.py", *planes, "bf16.key", "atom_int4.key", "qserve_kv4.key", "kvquant4.value")
     assert all(one["differing"] < 1e-4 for one in found.values()), found
     assert not any(one["compiled_later"] for one in found.values()), found
 
