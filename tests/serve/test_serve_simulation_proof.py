@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import cases
 import simulation_proof
+from adrbench.evidence import write_json
 from adrbench.kernels.formats import schemes
 
 NEAR = {"difference": 1e-4, "median_difference": 1e-5, "same_tokens": True, "apart": 1e-5}
@@ -95,6 +98,69 @@ def test_a_process_that_cannot_go_on_is_followed_by_one_for_the_rest(tmp_path, m
     found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
     assert found["passed"] is (engines == 3)
     assert list(found["logs"]) == ["one"]
+
+
+def silent(tmp_path, monkeypatch, **limits: float):
+    """Stands in for proof.py: a scheme that says nothing more, in the middle of a line; the others have a result."""
+    script = tmp_path / "proof.py"
+    script.write_text(
+        "import json, sys, time\n"
+        "spec = json.load(open(sys.argv[1]))\n"
+        "def say(row, end='\\n'):\n"
+        "    with open(spec['output'], 'a') as stream:\n"
+        "        stream.write(json.dumps(row) + end)\n"
+        "say({'start_s': 1.0})\n"
+        "for name in spec['schemes']:\n"
+        "    say({'begins': name})\n"
+        "    if name == 'kivi4':\n"
+        "        say({'problems': []}, end='')\n"
+        "        time.sleep(600)\n"
+        "    say({'scheme': name, 'problems': []})\n"
+    )
+    monkeypatch.setattr(simulation_proof, "KV", tmp_path)
+    spec = {"part": "schemes", "schemes": ["bf16", "kivi4", "kivi2"]}
+    spec |= {"backend": "TRITON_ATTN", "dtype": "float32", "graphs": True}
+    return simulation_proof.Worker("one", spec, tmp_path, **limits)
+
+
+def test_a_scheme_that_takes_too_long_is_ended_and_the_rest_goes_on(tmp_path, monkeypatch):
+    worker = silent(tmp_path, monkeypatch, ready_s=120, case_s=5)
+    limit = time.monotonic() + 120
+    while not worker.over() or worker.process.poll() is None:
+        assert time.monotonic() < limit, worker.rows()
+        time.sleep(0.1)
+    found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
+    assert found["verdicts"] == {
+        "schemes TRITON_ATTN": {"bf16": "ok", "kivi4": ["no result and no word for 5 s"], "kivi2": "ok"}
+    }
+    assert not found["passed"]
+    assert not found["missing"]
+
+
+def test_an_engine_that_does_not_start_is_ended(tmp_path, monkeypatch):
+    (tmp_path / "one.jsonl").touch()
+    worker = silent(tmp_path, monkeypatch, ready_s=0, case_s=0)
+    ended = worker.process
+    assert not worker.over(), "there is more to do"
+    assert ended.poll() is not None
+    assert worker.process is not ended
+    worker.process.kill()
+    worker.process.wait()
+
+
+def test_a_difference_that_json_has_no_number_for_is_written_all_the_same(tmp_path):
+    logits = {"difference": math.inf, "median_difference": math.nan, "worst": (0, 3)}
+    write_json(tmp_path / "found.json", simulation_proof.strict({"rows": [{"logits": logits, "ok": True}]}))
+    text = (tmp_path / "found.json").read_text()
+    found = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    told = {"difference": "inf", "median_difference": "nan", "worst": [0, 3]}
+    assert found == {"rows": [{"logits": told, "ok": True}]}
+
+
+def test_what_wrong_schemes_are_held_against_comes_before_the_rest():
+    held_against = {live for live, *_ in cases.WRONG.values()}
+    turns = simulation_proof.shares(sorted(schemes()), 7)
+    assert held_against <= {name for share in turns for name in share[:2]}
 
 
 def test_what_did_not_come_is_missing(tmp_path):
