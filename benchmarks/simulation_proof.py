@@ -19,7 +19,8 @@ Several engines share the device, one in each of ``--workers`` processes per bac
 most important are the first of an engine: those that a wrong one is held against, then those that once failed. Where
 exchanging the scheme of a running engine fails, or the scheme then has problems, the rest of its share goes on in a new
 engine, that scheme first, and only what it gives there counts. An engine that says nothing for ``--ready-seconds``
-while it starts, or ``--case-seconds`` while it runs a scheme, is ended, and the rest goes on in a new one, too.
+while it starts, or ``--case-seconds`` while it runs a scheme, is ended, and the rest goes on in a new one, too; so it
+does where an engine's process ends in the middle of a scheme.
 
 OUTPUT is complete at any time (it is replaced every two seconds, and when this is told to end): ``verdicts`` by backend
 and scheme, and ``rows``. What is not there after ``--seconds`` is listed as missing. A row with a problem says at which
@@ -125,6 +126,8 @@ class Worker:
         """Whether all is done that can be; starts a new engine for the rest where the process cannot go on."""
         if self.process.poll() is None and self.silent():
             self.end(f"no result and no word for {self.quiet_s:.0f} s")
+        elif self.process.poll() not in (None, 0, cases.NEW_ENGINE) and "begins" in (self.rows() or [{}])[-1]:
+            self.end(f"the process ended with status {self.process.poll()}")
         elif self.process.poll() == cases.NEW_ENGINE and (rest := missing(self.spec, self.rows())):
             self.start(rest)
         return self.process.poll() is not None

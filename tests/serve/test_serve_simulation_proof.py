@@ -100,11 +100,11 @@ def test_a_process_that_cannot_go_on_is_followed_by_one_for_the_rest(tmp_path, m
     assert list(found["logs"]) == ["one"]
 
 
-def silent(tmp_path, monkeypatch, **limits: float):
-    """Stands in for proof.py: a scheme that says nothing more, in the middle of a line; the others have a result."""
+def stopping(tmp_path, monkeypatch, how: str, **limits: float):
+    """Stands in for proof.py: a scheme that stops in the middle of a line (``how``); the others have a result."""
     script = tmp_path / "proof.py"
     script.write_text(
-        "import json, sys, time\n"
+        "import json, os, sys, time\n"
         "spec = json.load(open(sys.argv[1]))\n"
         "def say(row, end='\\n'):\n"
         "    with open(spec['output'], 'a') as stream:\n"
@@ -114,7 +114,7 @@ def silent(tmp_path, monkeypatch, **limits: float):
         "    say({'begins': name})\n"
         "    if name == 'kivi4':\n"
         "        say({'problems': []}, end='')\n"
-        "        time.sleep(600)\n"
+        f"        {how}\n"
         "    say({'scheme': name, 'problems': []})\n"
     )
     monkeypatch.setattr(simulation_proof, "KV", tmp_path)
@@ -123,23 +123,29 @@ def silent(tmp_path, monkeypatch, **limits: float):
     return simulation_proof.Worker("one", spec, tmp_path, **limits)
 
 
-def test_a_scheme_that_takes_too_long_is_ended_and_the_rest_goes_on(tmp_path, monkeypatch):
-    worker = silent(tmp_path, monkeypatch, ready_s=120, case_s=5)
+@pytest.mark.parametrize(
+    ("how", "case_s", "problem"),
+    [
+        ("time.sleep(600)", 5, "no result and no word for 5 s"),
+        ("os._exit(9)", 120, "the process ended with status 9"),
+    ],
+    ids=["silent", "ended"],
+)
+def test_a_scheme_that_stops_is_ended_and_the_rest_goes_on(tmp_path, monkeypatch, how, case_s, problem):
+    worker = stopping(tmp_path, monkeypatch, how, ready_s=120, case_s=case_s)
     limit = time.monotonic() + 120
     while not worker.over() or worker.process.poll() is None:
         assert time.monotonic() < limit, worker.rows()
         time.sleep(0.1)
     found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
-    assert found["verdicts"] == {
-        "schemes TRITON_ATTN": {"bf16": "ok", "kivi4": ["no result and no word for 5 s"], "kivi2": "ok"}
-    }
+    assert found["verdicts"] == {"schemes TRITON_ATTN": {"bf16": "ok", "kivi4": [problem], "kivi2": "ok"}}
     assert not found["passed"]
     assert not found["missing"]
 
 
 def test_an_engine_that_does_not_start_is_ended(tmp_path, monkeypatch):
     (tmp_path / "one.jsonl").touch()
-    worker = silent(tmp_path, monkeypatch, ready_s=0, case_s=0)
+    worker = stopping(tmp_path, monkeypatch, "time.sleep(600)", ready_s=0, case_s=0)
     ended = worker.process
     assert not worker.over(), "there is more to do"
     assert ended.poll() is not None
