@@ -144,9 +144,11 @@ class Worker:
         self.process.wait()
         absent = missing(self.spec, self.rows())
         row = {"scheme": absent[0] if absent else "", "problems": [reason], "log": self.last_words()}
+        text = self.output.read_text() if self.output.is_file() else ""
+        # A line that the process had no time to end is none, even where it could be read.
+        cut = "" if not text or text.endswith("\n") else "(cut off)\n"
         with self.output.open("a") as stream:
-            # A line that the process had no time to end is none.
-            stream.write("\n" + json.dumps(row) + "\n")
+            stream.write(cut + json.dumps(row) + "\n")
         if rest := missing(self.spec, self.rows()):
             self.start(rest)
 

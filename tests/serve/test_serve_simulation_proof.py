@@ -139,6 +139,7 @@ def test_a_scheme_that_stops_is_ended_and_the_rest_goes_on(tmp_path, monkeypatch
         time.sleep(0.1)
     found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
     assert found["verdicts"] == {"schemes TRITON_ATTN": {"bf16": "ok", "kivi4": [problem], "kivi2": "ok"}}
+    assert found["results"] == 3, "what was cut off is no result"
     assert not found["passed"]
     assert not found["missing"]
 
