@@ -59,10 +59,10 @@ for name in "$@"; do
       part store 120 "$PYTHON" benchmarks/store_kv.py --warps 2 4 8 --output "$RESULTS/store.json" ;;
     served) # Qwen3-8B shape, 32 requests of 16k
       part served "${SERVED_SECONDS:-560}" "$PYTHON" benchmarks/served_decode.py --budget "${SERVED_SECONDS:-560}" --work "$RESULTS/served" --output "$RESULTS/served_decode.json" ${SERVED_ARGS:-} ;;
-    simulation) # every simulated KV scheme against its definition, in FLASH_ATTN and TRITON_ATTN
-      LINES_OF_LOG=90 part simulation 260 "$PYTHON" benchmarks/simulation_proof.py --model "$MODEL" --seconds 235 --output "$RESULTS/simulation_proof.json" ;;
+    simulation) # every simulated KV scheme against its definition, in FLASH_ATTN and TRITON_ATTN; decided in eight minutes
+      LINES_OF_LOG=110 part simulation "${SIMULATION_SECONDS:-480}" "$PYTHON" benchmarks/simulation_proof.py --model "$MODEL" --seconds "$((${SIMULATION_SECONDS:-480} - 25))" --output "$RESULTS/simulation_proof.json" ${SIMULATION_ARGS:-} ;;
     simulation_cost) # what simulating costs a decode step: two thirds of an 8B shape, five engines at once, and the embedded model
-      part simulation_cost 200 "$PYTHON" benchmarks/kv_simulation.py --device cuda --model "$MODEL" --shape qwen3-8b --layers 24 --batch 32 --prompt 2048 --schemes int8_per_token_head kivi4 int4_hadamard fp8_per_head --output "$RESULTS/simulation_cost.json" ;;
+      part simulation_cost "${COST_SECONDS:-240}" "$PYTHON" benchmarks/kv_simulation.py --device cuda --model "$MODEL" --shape qwen3-8b --layers 24 --batch 32 --prompt 2048 --schemes int8_per_token_head kivi4 int4_hadamard fp8_per_head --repeats 12 --ready-seconds "$((${COST_SECONDS:-240} - 60))" --repeat-seconds 20 --seconds "$((${COST_SECONDS:-240} - 40))" --output "$RESULTS/simulation_cost.json" ;;
     hybrid) # Qwen3.5-27B shape, 10 requests of 32k
       part hybrid "${HYBRID_SECONDS:-560}" "$PYTHON" benchmarks/served_decode.py --shape qwen3.5-27b --requests 10 --input 32768 --arms FLASH_ATTN:auto CUSTOM:int8_per_token_head TRITON_ATTN:auto --ready 420 --arm-seconds 320 --budget "${HYBRID_SECONDS:-560}" --work "$RESULTS/hybrid" --output "$RESULTS/served_hybrid.json" --extra --language-model-only --gdn-prefill-backend triton ;;
     *) echo "unknown part $name" ; exit 2 ;;

@@ -6,7 +6,13 @@
 PYTHON is an interpreter that has vLLM. Each arm (none, each scheme) is an engine in a process of its own; all stay
 alive, and their repeats alternate, so that a drift of the host hits all arms alike. An arm takes ``--batch`` prompts
 of ``--prompt`` random tokens into its cache once; one repeat is ``--steps`` further decode steps of all of them. The
-ratio of each scheme is that of the medians, with the least and greatest ratio of single repeats beside it.
+ratio of each scheme is the median of the ratios of single rounds (each arm's repeat over that of none in the same
+round), with the least and greatest beside it: ``within`` says whether the ratio keeps ``--target``, ``decided`` whether
+every round says so.
+
+OUTPUT is complete after every round. An arm that does not start in ``--ready-seconds``, dies, or takes longer than
+``--repeat-seconds`` for a repeat is ended and named under ``failed``; the others go on. No round begins after
+``--seconds``.
 
 ``--shape`` adds a model of that shape with random weights, ``--layers`` of them (fewer than the model has: less of it
 fits several times into one device; what is not a layer then weighs more, so the ratio is a little too low). All
@@ -19,11 +25,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import random
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -81,33 +90,50 @@ class Arm:
         )
         self.facts: Any = None
         self.failed = ""
-        self.times: list[float] = []
+        self.times: dict[int, float] = {}
+        self.said: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
 
-    def wait(self) -> bool:
-        """Wait until the arm decodes; False where it ended instead: the others go on."""
-        try:
-            self.facts = self._answer()
-        except RuntimeError as error:
-            self.failed = str(error)
-            print(self.failed, flush=True)
-        return not self.failed
-
-    def _answer(self) -> Any:
+    def _listen(self) -> None:
+        """Answers go to ``said``, None at the end; the rest to the log."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(READY):
-                return json.loads(line.removeprefix(READY))
-            self.log.write(line)
+                self.said.put(json.loads(line.removeprefix(READY)))
+            else:
+                self.log.write(line)
         self.log.flush()
-        end = (self.folder / "log").read_text(errors="replace")[-3000:]
-        raise RuntimeError(f"arm {self.name} of {self.label} ended:\n{end}")
+        self.said.put(None)
 
-    def repeat(self) -> None:
+    def answer(self, seconds: float) -> Any:
+        """The next answer; None where none comes in time or the arm ended: it has then failed, and is ended."""
+        try:
+            found, reason = self.said.get(timeout=max(0.0, seconds)), "ended"
+        except queue.Empty:
+            found, reason = None, f"gave no answer in {seconds:.0f} s"
+        if found is None:
+            self.process.kill()
+            end = (self.folder / "log").read_text(errors="replace")[-3000:]
+            self.failed = f"arm {self.name} of {self.label} {reason}:\n{end}"
+            print(self.failed, flush=True)
+        return found
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the arm decodes; False where it does not: the others go on."""
+        self.facts = self.answer(seconds)
+        return not self.failed
+
+    def repeat(self, number: int, seconds: float) -> None:
         """One repeat: seconds per decode step."""
         assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        self.times.append(float(self._answer()))
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it ended; the answer says so
+        step = self.answer(seconds)
+        if step is not None:
+            self.times[number] = float(step)
 
     def end(self) -> dict[str, Any] | None:
         """End the engine; what its plugin reported."""
@@ -210,28 +236,28 @@ def start(arguments: argparse.Namespace, label: str, model: Path, dummy: bool, f
     return [Arm(label, name, common | {"simulation": wanted}, folder) for name, wanted in settings.items()]
 
 
-def alternate(arms: list[Arm], repeats: int) -> None:
-    """The repeats of one model's arms in random order."""
-    for _ in range(repeats):
-        for arm in random.sample(arms, len(arms)):
-            arm.repeat()
-
-
-def rows(arms: list[Arm]) -> list[dict[str, Any]]:
-    """One row an arm."""
+def rows(arms: list[Arm], target: float) -> list[dict[str, Any]]:
+    """One row an arm, of the rounds that it and the arm without a scheme ended."""
     plain = next((arm for arm in arms if arm.name == "none"), None)
     found = []
     for arm in arms:
-        if plain is None:
-            break
-        ratios = [a / b for a, b in zip(arm.times, plain.times, strict=True)]
+        rounds = sorted(arm.times.keys() & plain.times.keys()) if plain else []
+        if plain is None or not rounds:
+            continue
+        ratios = [arm.times[number] / plain.times[number] for number in rounds]
+        ratio = statistics.median(ratios)
         found.append(
             {
                 "scheme": arm.name,
-                "step_ms": statistics.median(arm.times) * 1e3,
-                "ratio": statistics.median(arm.times) / statistics.median(plain.times),
+                "step_ms": statistics.median(arm.times.values()) * 1e3,
+                "rounds": len(rounds),
+                "ratio": ratio,
                 "least_ratio": min(ratios),
                 "greatest_ratio": max(ratios),
+                "ratios": ratios,
+                "target": target,
+                "within": ratio <= target,
+                "decided": len({one <= target for one in ratios}) == 1,
                 "report": None,
             }
         )
@@ -239,40 +265,60 @@ def rows(arms: list[Arm]) -> list[dict[str, Any]]:
 
 
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """All models: their arms start together, the repeats of one model at a time."""
-    models = {"model": (Path(arguments.model), False)} if arguments.model else {}
+    """All models: their arms start together, the rounds of one model at a time, the shape's first."""
+    models = {}
     if arguments.shape:
         shape = shapes.write(arguments.shape, folder / arguments.shape, arguments.layers)
         models[arguments.shape] = (shape, True)
+    if arguments.model:
+        models["model"] = (Path(arguments.model), False)
     if not models:
         raise SystemExit("name a --model folder, a --shape, or both")
     began = time.monotonic()
     found: dict[str, Any] = {"asked": {key: str(value) for key, value in vars(arguments).items()}, "models": {}}
     started = {label: start(arguments, label, path, dummy, folder) for label, (path, dummy) in models.items()}
     try:
-        ready = {label: [arm for arm in arms if arm.wait()] for label, arms in started.items()}
-        found["ready_s"] = time.monotonic() - began
-        for label, arms in ready.items():
-            failed = {arm.name: arm.failed for arm in started[label] if arm.failed}
-            facts = {"layers": attention_shape(models[label][0])[0], "failed": failed, "rows": []}
-            found["models"][label] = facts | {"host": arms[0].facts if arms else None}
-            alternate(arms, arguments.repeats)
-            found["models"][label]["rows"] = rows(arms)
-            show(label, found["models"][label]["rows"])
-            if arguments.output:
-                write_json(arguments.output, found)
+        for label, arms in started.items():
+            one = found["models"][label] = {"layers": attention_shape(models[label][0])[0], "failed": {}, "rows": []}
+            for arm in arms:
+                arm.wait(arguments.ready_seconds - (time.monotonic() - began))
+            one["ready_s"] = time.monotonic() - began
+            one["host"] = next((arm.facts for arm in arms if arm.facts), None)
+            for number in range(arguments.repeats):
+                note(found, label, arms, arguments, began)
+                if time.monotonic() - began > arguments.seconds:
+                    break
+                alive = [arm for arm in arms if not arm.failed]
+                for arm in random.sample(alive, len(alive)):
+                    arm.repeat(number, arguments.repeat_seconds)
+            note(found, label, arms, arguments, began)
+            show(label, one["rows"])
     finally:
         reports = {(label, arm.name): arm.end() for label, arms in started.items() for arm in arms}
-    for label in started:
-        for row in found["models"][label]["rows"]:
-            row["report"] = reports[label, row["scheme"]]
-    return found | {"wall_s": time.monotonic() - began}
+        for label, one in found["models"].items():
+            for row in one["rows"]:
+                row["report"] = reports[label, row["scheme"]]
+        if arguments.output:
+            write_json(arguments.output, found)
+    return found
+
+
+def note(found: dict[str, Any], label: str, arms: list[Arm], arguments: argparse.Namespace, began: float) -> None:
+    """What is known of a model so far, into ``found`` and the output file."""
+    failed = {arm.name: arm.failed for arm in arms if arm.failed}
+    found["models"][label] |= {"failed": failed, "rows": rows(arms, arguments.target)}
+    found["wall_s"] = time.monotonic() - began
+    if arguments.output:
+        write_json(arguments.output, found)
 
 
 def show(label: str, found: list[dict[str, Any]]) -> None:
     for row in found:
-        span = f"{row['least_ratio']:.3f} to {row['greatest_ratio']:.3f}"
-        print(f"{label} {row['scheme']:24} {row['step_ms']:8.2f} ms a step, {row['ratio']:.3f} x ({span})", flush=True)
+        span = f"{row['least_ratio']:.3f} to {row['greatest_ratio']:.3f} in {row['rounds']} rounds"
+        kept = "" if row["decided"] else ", not in every round"
+        kept = f"{'within' if row['within'] else 'beyond'} {row['target']:.2f}{kept}"
+        print(f"{label} {row['scheme']:24} {row['step_ms']:8.2f} ms a step, {row['ratio']:.3f} x ({span}): {kept}",
+              flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -287,6 +333,10 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
     parser.add_argument("--steps", type=int, default=32, help="decode steps of a repeat")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--target", type=float, default=1.15, help="largest ratio that is good enough")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no round begins after so long")
+    parser.add_argument("--ready-seconds", type=float, default=1e9, help="arms may take so long to start, all of them")
+    parser.add_argument("--repeat-seconds", type=float, default=600.0, help="one repeat may take so long")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -294,10 +344,11 @@ def main() -> None:
     if arguments.worker:
         worker(json.loads(arguments.worker))
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines end, too
     with tempfile.TemporaryDirectory() as folder:
         found = measure(arguments, Path(folder))
-    if arguments.output:
-        write_json(arguments.output, found)
+    incomplete = [label for label, one in found["models"].items() if one["failed"] or not one["rows"]]
+    sys.exit(f"arms are missing: {', '.join(incomplete)}" if incomplete else 0)
 
 
 if __name__ == "__main__":

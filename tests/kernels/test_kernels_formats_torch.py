@@ -55,6 +55,25 @@ PLANES = [(name, which) for name in NAMES for which in ("key", "value")]
 
 
 @pytest.fixture(scope="module")
+def rounding():
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
+    script = Path(__file__).with_name("rounding_facts.py")
+    done = subprocess.run([SERVE, script], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_rounding_is_that_of_a_cast_to_16_bit_and_back(rounding, name):
+    assert rounding["differing"][name] == 0
+
+
+@pytest.mark.parametrize(("name", "which"), PLANES)
+def test_a_reader_has_no_cast_to_16_bit_that_a_compiler_could_leave_out(rounding, name, which):
+    assert rounding["sixteen_bit"][f"{name}.{which}"] == []
+
+
+@pytest.fixture(scope="module")
 def facts():
     env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
     script = Path(__file__).with_name("formats_facts.py")

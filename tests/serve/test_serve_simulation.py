@@ -102,18 +102,39 @@ def test_what_can_be_simulated_is_accepted(facts, case):
     assert facts["refusals"][case] == "accepted"
 
 
+@pytest.fixture(scope="module")
+def held():
+    return run("held_facts.py")
+
+
 @needs_torch
-def test_the_check_of_a_paged_cache_accepts_its_definition_and_nothing_else():
-    found = run("held_facts.py")
-    assert found.pop("nothing")
-    assert found.pop("a-code-here-and-there"), "two correct programs round a value beside a boundary differently"
-    assert not any(found.values()), found
+def test_the_check_of_a_paged_cache_accepts_its_definition_and_nothing_else(held):
+    accepted = {case: one["accepted"] for case, one in held.items()}
+    assert accepted.pop("nothing")
+    assert accepted.pop("a-code-here-and-there"), "two correct programs round a value beside a boundary differently"
+    assert not any(accepted.values()), accepted
+    assert {case for case, one in held.items() if one["first_wrong"]} == set(accepted)
+
+
+@needs_torch
+def test_the_check_says_where_the_cache_is_wrong_and_how(held):
+    found = held["not-rounded"]["first_wrong"]
+    where = {"plane": "value", "layer": 2, "token": 40, "last_wrong_token": 59, "wrong_tokens": 20}
+    # Block 21 is the third of the request's table, token 40 its ninth.
+    where |= {"request": "a", "old": 299, "new": 300, "block": 21, "offset": 8}
+    assert {key: found[key] for key in where} == where
+    assert found["by_layer"][:2] == [0, 0]
+    assert min(found["by_layer"][2:]) > 0.9
+    assert found["as_written"] > 0.6, "four of six layers hold what the model computed"
+    assert found["other"] < 0.01
+    assert found["row"]["held"] == found["row"]["written"] != found["row"]["wanted"]
 
 
 @needs_torch
 @pytest.mark.kv
 def test_compiled_readers_agree_and_compile_nothing_after_their_warm_up():
-    found = run("compiled_facts.py", "int8_per_token_head.key", "int4_hadamard.key", "kivi4.key", "fp8_per_head.value")
+    planes = ("int8_per_token_head.key", "int4_hadamard.key", "kivi4.key", "fp8_per_head.value")
+    found = run("compiled_facts.py", *planes, "bf16.key", "atom_int4.key", "qserve_kv4.key", "kvquant4.value")
     assert all(one["differing"] < 1e-4 for one in found.values()), found
     assert not any(one["compiled_later"] for one in found.values()), found
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import cases
 import simulation_proof
+from adrbench.evidence import write_json
 from adrbench.kernels.formats import schemes
 
 NEAR = {"difference": 1e-4, "median_difference": 1e-5, "same_tokens": True, "apart": 1e-5}
@@ -95,6 +98,76 @@ def test_a_process_that_cannot_go_on_is_followed_by_one_for_the_rest(tmp_path, m
     found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
     assert found["passed"] is (engines == 3)
     assert list(found["logs"]) == ["one"]
+
+
+def stopping(tmp_path, monkeypatch, how: str, **limits: float):
+    """Stands in for proof.py: a scheme that stops in the middle of a line (``how``); the others have a result."""
+    script = tmp_path / "proof.py"
+    script.write_text(
+        "import json, os, sys, time\n"
+        "spec = json.load(open(sys.argv[1]))\n"
+        "def say(row, end='\\n'):\n"
+        "    with open(spec['output'], 'a') as stream:\n"
+        "        stream.write(json.dumps(row) + end)\n"
+        "say({'start_s': 1.0})\n"
+        "for name in spec['schemes']:\n"
+        "    say({'begins': name})\n"
+        "    if name == 'kivi4':\n"
+        "        say({'problems': []}, end='')\n"
+        f"        {how}\n"
+        "    say({'scheme': name, 'problems': []})\n"
+    )
+    monkeypatch.setattr(simulation_proof, "KV", tmp_path)
+    spec = {"part": "schemes", "schemes": ["bf16", "kivi4", "kivi2"]}
+    spec |= {"backend": "TRITON_ATTN", "dtype": "float32", "graphs": True}
+    return simulation_proof.Worker("one", spec, tmp_path, **limits)
+
+
+@pytest.mark.parametrize(
+    ("how", "case_s", "problem"),
+    [
+        ("time.sleep(600)", 5, "no result and no word for 5 s"),
+        ("os._exit(9)", 120, "the process ended with status 9"),
+    ],
+    ids=["silent", "ended"],
+)
+def test_a_scheme_that_stops_is_ended_and_the_rest_goes_on(tmp_path, monkeypatch, how, case_s, problem):
+    worker = stopping(tmp_path, monkeypatch, how, ready_s=120, case_s=case_s)
+    limit = time.monotonic() + 120
+    while not worker.over() or worker.process.poll() is None:
+        assert time.monotonic() < limit, worker.rows()
+        time.sleep(0.1)
+    found = simulation_proof.collect({"one": worker}, argparse.Namespace(), 0.0)
+    assert found["verdicts"] == {"schemes TRITON_ATTN": {"bf16": "ok", "kivi4": [problem], "kivi2": "ok"}}
+    assert found["results"] == 3, "what was cut off is no result"
+    assert not found["passed"]
+    assert not found["missing"]
+
+
+def test_an_engine_that_does_not_start_is_ended(tmp_path, monkeypatch):
+    (tmp_path / "one.jsonl").touch()
+    worker = stopping(tmp_path, monkeypatch, "time.sleep(600)", ready_s=0, case_s=0)
+    ended = worker.process
+    assert not worker.over(), "there is more to do"
+    assert ended.poll() is not None
+    assert worker.process is not ended
+    worker.process.kill()
+    worker.process.wait()
+
+
+def test_a_difference_that_json_has_no_number_for_is_written_all_the_same(tmp_path):
+    logits = {"difference": math.inf, "median_difference": math.nan, "worst": (0, 3)}
+    write_json(tmp_path / "found.json", simulation_proof.strict({"rows": [{"logits": logits, "ok": True}]}))
+    text = (tmp_path / "found.json").read_text()
+    found = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    told = {"difference": "inf", "median_difference": "nan", "worst": [0, 3]}
+    assert found == {"rows": [{"logits": told, "ok": True}]}
+
+
+def test_what_wrong_schemes_are_held_against_comes_before_the_rest():
+    held_against = {live for live, *_ in cases.WRONG.values()}
+    turns = simulation_proof.shares(sorted(schemes()), 7)
+    assert held_against <= {name for share in turns for name in share[:2]}
 
 
 def test_what_did_not_come_is_missing(tmp_path):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from adrbench.kernels.formats.plane import SCALE_FLOOR, Plane
+from adrbench.kernels.formats.rounding import rounded
 from adrbench.kernels.formats.scheme import Scheme
 from adrbench.kernels.formats.values import VALUES
 
@@ -122,7 +123,7 @@ class NonUniformPlane(Plane):
         low, high = (static["low"], static["high"]) if "low" in static else self._bounds(x)
         normal, half, middle = self._normalised(x, low, high)
         dense = nearest(normal, static["levels"]) * half + middle
-        return torch.where((x < low) | (x > high), x.to(torch.bfloat16).float(), dense)
+        return torch.where((x < low) | (x > high), rounded(x, "bfloat16"), dense)
 
 
 def _kth(x: torch.Tensor, k: int, dim: int) -> torch.Tensor:

@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from adrbench.kernels.formats.rounding import rounded
 from adrbench.kernels.formats.values import ValueFormat
 
 if TYPE_CHECKING:
@@ -182,11 +183,9 @@ class Plane:
 
     def _stored(self, scale: torch.Tensor) -> torch.Tensor:
         """A scale or zero point as the cache holds it; infinity becomes NaN."""
-        import torch
-
         scale = scale + scale * 0.0
         if self.scale_bytes == 2:
-            return scale.clamp(-65504.0, 65504.0).to(torch.float16).float()
+            return rounded(scale.clamp(-65504.0, 65504.0), "float16")
         return scale
 
     def make_scale(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -263,7 +262,9 @@ class Plane:
         Value for value that is ``dequantise(quantise(x))``; integer codes stay fp32 on the way.
         """
         scale = (static or {}).get("scale")
-        if self.scope == "none" or self.values.is_float:
+        if self.scope == "none":
+            return rounded(x.float(), self.values.torch_name)
+        if self.values.is_float:
             return self.dequantise(self.quantise(x, scale))
         view, _ = self._view(x.float())
         zero = None

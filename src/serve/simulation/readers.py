@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from adrbench.kernels.formats.plane import Static
 
 OPTIONS = {"emulate_precision_casts": True}
-"""Without it the compiler leaves out a cast to 16 bit and back: scales would not be rounded to fp16."""
+"""Products and sums are rounded apart, as plain torch does it (no fused multiply-add). A cast to 16 bit and back it
+does not keep in every version of torch: ``kernels/formats/rounding.py``.
+"""
 
 WARM_UP_TOKENS = (8, 24, 1)
 """Two sizes make the number of tokens symbolic, and one token is a case of its own to the compiler."""

@@ -83,6 +83,17 @@ def holds(found: dict[str, Any]) -> bool:
     return bool(found["steps"] and found["worst_token"] <= WORST_TOKEN)
 
 
+def where(cache: dict[str, Any]) -> str:
+    """The first step at which a cache did not hold the definition, in words."""
+    if not (at := cache.get("first_wrong")):
+        return ""
+    step = "decode" if at["new"] - at["old"] == 1 else f"tokens {at['old']} to {at['new']}"
+    return (
+        f" ({step}, {at['plane']} of layer {at['layer']}, token {at['token']}, block {at['block']} offset "
+        f"{at['offset']}; {at['wrong_tokens']} tokens; {at['as_written']:.0%} as the model computed them)"
+    )
+
+
 def verdict(spec: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """What is wrong with a run of proof.py; empty where the right definition holds and no wrong one does.
 
@@ -99,7 +110,7 @@ def verdict(spec: dict[str, Any], found: dict[str, Any]) -> list[str]:
                     f"logits differ by {logits['difference']:.2e}, median {logits['median_difference']:.2e}"
                 )
             if cache and not holds(cache):
-                problems.append(f"{cache['worst_token']:.0%} of a token's cached values differ")
+                problems.append(f"{cache['worst_token']:.0%} of a token's cached values differ" + where(cache))
             continue
         if near and (exact or cache is None):
             problems.append(f"{label}: the logits did not tell")

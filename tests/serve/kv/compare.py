@@ -4,8 +4,8 @@
 
 By case of OTHER: ``difference``, the largest over steps of ``|a - b| / |b|`` of the logits; ``same_tokens``, whether
 the tokens that were generated are those of OTHER's largest logits; ``apart``, how far OTHER's own keys and values were
-from LIVE's; ``steps_of_one``, steps of one token of the request that has fewest;
-``restarts``, steps that began at 0 again.
+from LIVE's; ``worst``, prompt and token where logits differ most; ``steps_of_one``, steps of one token of the
+request that has fewest; ``restarts``, steps that began at 0 again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ def compare(live: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     places = other.get("at") or [range(len(row)) for row in logits]
     pairs = [(mine[list(at)], theirs) for mine, theirs, at in zip(live["logits"], logits, places, strict=True)]
     differences = [((a - b).norm(dim=1) / b.norm(dim=1)).nan_to_num(torch.inf) for a, b in pairs]
+    largest = [float(d.max()) for d in differences]
+    prompt = largest.index(max(largest))
+    token = list(places[prompt])[int(differences[prompt].argmax())]
     drawn = [([tokens[i] for i in at], b) for tokens, b, at in zip(live["tokens"], logits, places, strict=True)]
     return {
-        "difference": max(float(d.max()) for d in differences),
+        "difference": max(largest),
+        "worst": [prompt, token],
         "median_difference": float(torch.cat(differences).median()),
         "same_tokens": all(tokens == b.argmax(1).tolist() for tokens, b in drawn),
         "apart": other.get("apart", 0.0),

@@ -4,7 +4,8 @@
 
 SPECIFICATION (JSON): ``model``, ``text``, ``scales`` (calibration file, waited for where a scheme needs it),
 ``backend``, ``dtype``, ``device`` (``cuda``, or ``cpu`` without the check of the cache), ``graphs``, ``schemes``,
-``output``, ``part`` (``schemes``, ``identity`` or ``syncs``). One JSON line a result is appended to ``output``.
+``output``, ``part`` (``schemes``, ``identity`` or ``syncs``). One JSON line a result is appended to ``output``, and one
+(``begins``) before each: whoever started it ends what takes too long.
 
 Between two schemes the simulation is exchanged and, with ``graphs``, captured anew by vLLM's own ``capture_model``.
 No server does that. What goes wrong after it is therefore no result: the process ends with ``cases.NEW_ENGINE`` and a
@@ -167,6 +168,7 @@ def schemes(spec: dict[str, Any], report: Any) -> None:
     report({"start_s": time.monotonic() - began, "backend": bench.backend.get_name()} | versions(spec["device"]))
     for number, name in enumerate(spec["schemes"]):
         began = time.monotonic()
+        report({"begins": name})
         try:
             if number:
                 wait_for_scales(spec, name)
