@@ -27,6 +27,9 @@ from pathlib import Path
 
 from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
 
+# Index of a process's number of threads in /proc/PID/stat, behind its name (proc(5): field 20).
+THREADS = 17
+
 
 def _table() -> dict[int, list[int]]:
     """Parent -> living children, from /proc."""
@@ -38,7 +41,8 @@ def _table() -> dict[int, list[int]]:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if fields[0] != "Z":
+        # A leader whose other threads still end is a zombie already, yet holds its files, devices and memory.
+        if fields[0] != "Z" or int(fields[THREADS]) > 1:
             table.setdefault(int(fields[1]), []).append(int(entry.name))
     return table
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from adrbench.job import JobError
+from adrbench.serve.guardian import children
 from adrbench.serve.process import Guarded, job_environment, run_guarded, tail
 from waiting import until
 
@@ -168,3 +169,27 @@ def test_tail_leaves_out_what_is_said_at_the_interpreters_end(tmp_path):
         "  warnings.warn('resource_tracker: There appear to be %d '\n"
     )
     assert tail(log, 2) == "engine core initialized\nworker 0 died"
+
+
+# Its first thread ends at once, as that of a killed engine may before the others: a zombie by its state.
+HALF_ENDED = """
+import ctypes, sys, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("half", flush=True)
+ctypes.CDLL(None).syscall(60, 0)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="number of the system call exit")
+def test_a_process_lives_until_its_last_thread_has_ended(tmp_path):
+    """Its files stay open until then: a folder or a device would be taken for used."""
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", HALF_ENDED], stdout=log)
+    try:
+        wait_for(tmp_path / "log", "half")
+        assert until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+        assert process.pid in children(os.getpid())
+    finally:
+        process.kill()
+    assert until(lambda: process.pid not in children(os.getpid()))
+    process.wait()
