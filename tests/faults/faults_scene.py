@@ -150,7 +150,9 @@ class Job:
 
 
 SERVER = r"vllm\.entrypoints\.cli\.main serve"
-ENGINE = "VLLM::EngineCore"  # its title; the bare name also stands in folders of tests that name it
+# Titles that vLLM gives its processes; the bare names also stand in folders of tests that name them.
+ENGINE = "VLLM::EngineCore"
+WORKER = "VLLM::Worker"
 CLIENT = r"adrbench\.serve\.loadgen"
 OPENCOMPASS = r"adrbench\.eval\.samples"
 
