@@ -43,7 +43,7 @@ test: setup
 # Every fault at every stage, against real servers; writes results/faults/report.md, and a complete one to FAULTS_REPORT.
 FAULTS_REPORT ?=
 test-faults: setup
-	@$(BIN)/python -m pytest tests/faults -m "faults or not faults" $(if $(FAULTS_REPORT),--faults-report '$(FAULTS_REPORT)') $(PYTEST)
+	@$(BIN)/python tests/faults/faults_matrix.py $(if $(FAULTS_REPORT),--report '$(FAULTS_REPORT)') $(PYTEST)
 
 # A real Slurm on this host (Debian: slurm-wlm), started and ended by the tests.
 test-queue: setup

@@ -252,7 +252,12 @@ def test_a_run_killed_in_the_middle_of_a_benchmark_is_completed_by_the_next(work
     log = folder / "results/cpu/serve/fp8-e4m3/r1/server/server.log"
     log.unlink(missing_ok=True)
     process = subprocess.Popen(
-        command(target), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command(target),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background shells ignore it
     )
     wait_for(log, "Starting vLLM server", process)
     if number == signal.SIGINT:

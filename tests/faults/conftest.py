@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +29,7 @@ rows: dict[str, Row] = {}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
-    group.addoption("--faults-report", help="also write the report of a complete fault matrix here")
+    group.addoption("--faults-rows", help="write this session's rows here, for a report of several sessions")
     group.addoption("--faults-base", help="folder that keeps the finished run, for the next call of the tests")
     group.addoption("--faults-seed", type=int, default=8, help="seed of the random kills")
 
@@ -41,18 +44,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The report of a run in which cases of real servers ran; kept elsewhere only when the matrix was complete."""
+    """The report of a run in which cases of real servers ran, or its rows for faults_matrix.py."""
     heavy = [item for item in session.items if item.get_closest_marker("faults")] if hasattr(session, "items") else []
-    if not rows or not any(item.nodeid in rows for item in heavy):
-        return
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(table(list(rows.values())), encoding="utf-8")
-    wanted = session.config.getoption("--faults-report")
-    complete = not session.config.getoption("-k") and not session.testsfailed and not deselected
-    if wanted and complete:
-        Path(wanted).write_text(table(list(rows.values())), encoding="utf-8")
-    elif wanted:
-        print(f"\n{wanted} is left as it was: the matrix was not complete, or a case failed; see {REPORT}")
+    wanted = session.config.getoption("--faults-rows")
+    if wanted:
+        option = session.config.getoption
+        complete = not (option("-k") or option("--collect-only") or session.testsfailed or deselected)
+        document = {"complete": complete, "rows": [asdict(row) for row in rows.values()]}
+        Path(wanted).write_text(json.dumps(document), encoding="utf-8")
+    elif any(item.nodeid in rows for item in heavy):
+        REPORT.parent.mkdir(parents=True, exist_ok=True)
+        REPORT.write_text(table(list(rows.values())), encoding="utf-8")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -88,7 +90,9 @@ def finished(request, tmp_path_factory, workflow, serve_python) -> tuple[Path, P
     values, folder = write_configuration(base, tiny()), base / "work"
     folder.mkdir(exist_ok=True)
     command = workflow(folder, values, *(f"{R}/{target}.json" for target in TARGETS))
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3000, env=environment())
+    with open(base / "lock", "wb") as lock:  # of two sessions that share it, one makes it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3000, env=environment())
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return folder, values
 

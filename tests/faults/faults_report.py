@@ -9,7 +9,7 @@ HEAD = """\
 # Fault matrix
 
 Each case puts one fault into one stage of a real job and then looks at what is left. Written by `make test-faults`
-(`--faults-report FILE`), not by hand. *Server*: what served in the case; a stand-in only where the fault strikes
+(`FAULTS_REPORT=FILE`), not by hand. *Server*: what served in the case; a stand-in only where the fault strikes
 before a server is started, or strikes the job and its files. Device memory: a CPU has none to free, so shared memory
 segments and ports are looked at instead; on a GPU the product's own check waits for it after every server
 (`src/serve/memory.py`), with tests of its own.

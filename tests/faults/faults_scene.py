@@ -151,7 +151,9 @@ class Job:
 
 
 SERVER = r"vllm\.entrypoints\.cli\.main serve"
-ENGINE = r"EngineCore"
+# Titles that vLLM gives its processes; the bare names also stand in folders of tests that name them.
+ENGINE = "VLLM::EngineCore"
+WORKER = "VLLM::Worker"
 CLIENT = r"adrbench\.serve\.loadgen"
 OPENCOMPASS = r"adrbench\.eval\.samples"
 
@@ -322,9 +324,10 @@ class Scene:
 
 
 def start_seconds(base: Path) -> float:
-    """What a server of the finished run took to start, in seconds: the quicker of its rounds, as the first fills the
-    host's file cache."""
-    return min(evidence.read(path).measured["start_s"] for path in (base / R / "serve").glob("*/r1/short.json"))
+    """What a server of the finished run took to start, in seconds: the quickest, as the first fills the host's file
+    cache and other work of the host slows any of them."""
+    found = [*(base / R / "serve").glob("*/r1/short.json"), *(base / R / "integrate").glob("*.json")]
+    return min(evidence.read(path).measured["start_s"] for path in found)
 
 
 def patience(scene: Scene) -> float:

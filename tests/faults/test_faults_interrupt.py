@@ -23,11 +23,18 @@ pytestmark = pytest.mark.faults
 
 # (target, log of its job, file to watch, text that says how far the job is)
 STARTING = "Initializing a V1 LLM"
+# From the last stage of the workflow to the first: a case removes what its job made, and what others rest on it would
+# be made again in their runs, beside their own results.
 STAGES = {
-    "device": (f"{R}/device.json", "device", "logs/cpu/device.log", "asking"),
-    "kernels": (f"{R}/kernels.json", "kernels", "logs/cpu/kernels.log", "proved"),
-    "model": (f"{R}/model.json", "model", "logs/cpu/model.log", "converted"),
-    "ceiling": (f"{R}/ceiling.json", "ceiling", "logs/cpu/ceiling.log", "working sets"),
+    "profile, in a window": (f"{R}/profile/auto.json", "profile/auto", "logs/cpu/profile/auto.log", "ready after"),
+    "eval, before ready": (f"{R}/eval/auto.json", "eval/auto", f"{R}/eval/auto/server/server.log", STARTING),
+    "eval, while asking": (f"{R}/eval/auto.json", "eval/auto", "logs/cpu/eval/auto.log", "questions of"),
+    "integrate, before ready": (
+        f"{R}/integrate/L3.json",
+        "integrate/L3",
+        f"{R}/integrate/L3/server/server.log",
+        STARTING,
+    ),
     "serve, before ready": (
         f"{R}/serve/auto/r1/short.json",
         "serve/auto-r1",
@@ -40,21 +47,21 @@ STAGES = {
         f"{R}/serve/auto/r1/server/client.log",
         "--- short",
     ),
-    "integrate, before ready": (
-        f"{R}/integrate/L3.json",
-        "integrate/L3",
-        f"{R}/integrate/L3/server/server.log",
-        STARTING,
-    ),
-    "eval, before ready": (f"{R}/eval/auto.json", "eval/auto", f"{R}/eval/auto/server/server.log", STARTING),
-    "eval, while asking": (f"{R}/eval/auto.json", "eval/auto", "logs/cpu/eval/auto.log", "questions of"),
-    "profile, in a window": (f"{R}/profile/auto.json", "profile/auto", "logs/cpu/profile/auto.log", "ready after"),
+    "ceiling": (f"{R}/ceiling.json", "ceiling", "logs/cpu/ceiling.log", "working sets"),
+    "model": (f"{R}/model.json", "model", "logs/cpu/model.log", "converted"),
+    "kernels": (f"{R}/kernels.json", "kernels", "logs/cpu/kernels.log", "proved"),
+    "device": (f"{R}/device.json", "device", "logs/cpu/device.log", "asking"),
 }
 SIGNALS = {
     "Snakemake SIGINT (Ctrl-C)": (signal.SIGINT, True),
     "Snakemake SIGTERM": (signal.SIGTERM, True),
     "Snakemake SIGKILL": (signal.SIGKILL, False),
 }
+
+
+def heed_ctrl_c() -> None:
+    """A shell ignores SIGINT for what it starts in the background, these tests perhaps, and so would Snakemake."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def unlock(folder: Path, segments: Segments) -> None:
@@ -80,7 +87,13 @@ def test_interrupted_stage_leaves_nothing(work, workflow, segments: Segments, ca
     with open(said, "wb") as stream:
         command = segments.command(workflow(folder, values, target))
         process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=folder,
+            env=environment(),
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=heed_ctrl_c,
         )
     job = Job(process, said)
     job.wait_for(folder / watched, re.escape(text))

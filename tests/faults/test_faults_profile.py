@@ -12,7 +12,7 @@ import time
 import pytest
 from adrbench.paths import ROOT
 from faults_configuration import tiny, write_configuration
-from faults_scene import ENGINE, SERVER, Job, R, Scene, environment
+from faults_scene import ENGINE, SERVER, WORKER, Job, R, Scene, environment
 
 pytestmark = pytest.mark.faults
 
@@ -46,7 +46,7 @@ def test_trace_cut_short(scene: Scene, case):
     """The worker may write 64 KiB a file and no more, so that its trace ends early, as on a full disk."""
     case("trace truncated", "profile, while the trace is written")
     job = profiling(scene, "profiled window", long=False)
-    resource.prlimit(job.find(ENGINE), resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
+    resource.prlimit(job.find(WORKER), resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
     reasons = "trace-incomplete|no-trace|bad-trace|http|server-died"
     text = r"still incomplete or damaged|wrote no trace|profile again|/stop_profile (answered|did not)|the server ended"
     scene.refused("profile", reasons, text, job=job)
