@@ -13,9 +13,10 @@ from adrbench.kernels.decode.grouped import decode_grouped_kernel
 from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
 from adrbench.kernels.decode.unpacked import decode_unpacked_kernel
 from adrbench.kernels.decode.window import decode_window_kernel
-from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, PagedCache, PageLayout, Ring
+from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, Newest, PagedCache, PageLayout, Ring, RingPages
 from adrbench.kernels.formats.scheme import Scheme
-from adrbench.kernels.store.launch import codes_pointer, scale_arguments, scope_of
+from adrbench.kernels.formats.served import scope_of
+from adrbench.kernels.store.launch import codes_pointer, scale_arguments
 
 HEAD_DIMS = (64, 128, 256)
 
@@ -122,10 +123,11 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
     }
 
 
-def window_constants(layout: PageLayout, fixed: dict[str, Any]) -> dict[str, Any]:
+def window_constants(layout: PageLayout, fixed: dict[str, Any], newest: Newest) -> dict[str, Any]:
     """Compile-time arguments of the kernel of the 16-bit window, beside those of ``unpacked_constants``."""
     names = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "WINDOW", "PARTS")
-    return {name: fixed[name] for name in names} | {"STEP": layout.scheme.key.window_step}
+    ring = {"UNITS": newest.units, "FIRST_VALUE": newest.first_value}
+    return {name: fixed[name] for name in names} | ring | {"STEP": layout.scheme.key.window_step}
 
 
 GROUPED = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "BLOCK", "TILE", "SPAN", "RESIDUAL", "ASM")
@@ -242,7 +244,7 @@ def decode(
 def decode_windowed(
     q: torch.Tensor,
     cache: PagedCache,
-    ring: Ring,
+    ring: Ring | RingPages,
     rows: torch.Tensor,
     table: torch.Tensor,
     lengths: torch.Tensor,
@@ -253,7 +255,7 @@ def decode_windowed(
 ) -> torch.Tensor:
     """``decode`` for schemes that keep the newest tokens in 16 bit.
 
-    ``ring`` holds them, sequence i in row ``rows[i]`` (int32); other arguments as ``decode``.
+    ``ring`` holds them, sequence i in row ``rows[i]`` (int32) or pages ``rows[i]``; other arguments as ``decode``.
 
     Raises:
         ValueError: arguments that the kernels do not take, with what they take.
@@ -261,8 +263,7 @@ def decode_windowed(
     _check(q, cache, table, lengths)
     layout, target = cache.layout, current_target()
     sequences, heads, dim = q.shape
-    if rows.shape != (sequences,) or rows.dtype != torch.int32:
-        raise ValueError(f"rows must be int32 [{sequences}], got {rows.dtype} {tuple(rows.shape)}")
+    newest = ring.newest(layout, rows, sequences)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
     if sequences == 0:
         return out
@@ -283,8 +284,8 @@ def decode_windowed(
         **fixed, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     decode_window_kernel[(sequences, layout.kv_heads, fixed["PARTS"])](
-        q, *planes, table, lengths, ring.key, ring.value, rows, parts, lse, softmax_scale, *strides,
-        **window_constants(layout, fixed), num_warps=4,
+        q, *planes, table, lengths, newest.key, newest.value, newest.table, parts, lse, softmax_scale, *strides,
+        newest.table.stride(0), newest.stride, **window_constants(layout, fixed, newest), num_warps=4,
     )  # fmt: skip
     decode_combine_kernel[(sequences * heads,)](
         parts, lse, out, D=dim, SPLITS=all_parts, SPLITS_PADDED=triton.next_power_of_2(all_parts)

@@ -13,19 +13,20 @@ from typing import Any
 
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
+import torch
 import triton
 from adrbench.kernels.decode.config import LaunchConfig, Target, choose, choose_windowed
 from adrbench.kernels.decode.launch import constants, kernel_of, unpacked_constants, window_constants
 from adrbench.kernels.decode.unpacked import decode_unpacked_kernel
 from adrbench.kernels.decode.window import decode_window_kernel
 from adrbench.kernels.formats import scheme
-from adrbench.kernels.formats.layout import PageLayout
+from adrbench.kernels.formats.layout import Newest, PagedCache, PageLayout, RingPages
+from adrbench.kernels.formats.served import scope_of
 from adrbench.kernels.gate import inspect
 from adrbench.kernels.gate.variants import VARIANTS, Variant
 from adrbench.kernels.store import launch as store
 from adrbench.kernels.store import window_launch
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
-from adrbench.kernels.store.launch import scope_of
 from adrbench.kernels.store.window_kernel import store_left_kernel, store_newest_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -35,7 +36,7 @@ POINTERS |= dict.fromkeys(("q_ptr", "key_ptr", "value_ptr", "rk_ptr", "rv_ptr"),
 POINTERS |= dict.fromkeys(("table_ptr", "length_ptr", "row_ptr", "start_ptr"), "i32")
 """Types of what launchers pass beside a cache's planes."""
 
-ALIGNED = ("page_stride", "scale_stride", "q_stride", "key_stride", "value_stride", "output_stride")
+ALIGNED = ("page_stride", "scale_stride", "ring_stride", "q_stride", "key_stride", "value_stride", "output_stride")
 
 
 def target_of(name: str) -> GPUTarget:
@@ -58,8 +59,14 @@ def decode_of(variant: Variant, layout: PageLayout, kind: str) -> Launch:
         raise ValueError(f"{variant.name}: the table's launch is {config}")
     fixed = unpacked_constants(layout, heads, config, kind)
     if variant.kernel == "window":
-        return decode_window_kernel, window_constants(layout, fixed), 4, 3
+        return decode_window_kernel, window_constants(layout, fixed, newest_of(layout)), 4, 3
     return decode_unpacked_kernel, fixed, config.warps, config.stages
+
+
+def newest_of(layout: PageLayout) -> Newest:
+    """Newest rows in pages of the cache, as vLLM's backend keeps them."""
+    cache, table = PagedCache.allocate(layout, 1, "cpu"), torch.zeros(1, layout.window_pages, dtype=torch.int32)
+    return RingPages(cache, torch.bfloat16).newest(layout, table, 1)
 
 
 def unpacked_config(layout: PageLayout, kind: str) -> LaunchConfig:
@@ -74,10 +81,15 @@ def unpacked_config(layout: PageLayout, kind: str) -> LaunchConfig:
 def store_of(variant: Variant, layout: PageLayout) -> Launch:
     """A store or load kernel's launch."""
     if variant.kernel in ("store left", "store newest"):
-        fixed = window_launch.constants(layout)
+        fixed = window_launch.constants(layout) | window_launch.ring_constants(newest_of(layout))
         if variant.kernel == "store left":
             return store_left_kernel, fixed, 4, 3
-        return store_newest_kernel, {name: fixed[name] for name in window_launch.NEWEST}, 4, 3
+        return (
+            store_newest_kernel,
+            {name: fixed[name] for name in (*window_launch.NEWEST, "UNITS", "FIRST_VALUE")},
+            4,
+            3,
+        )
     if variant.kernel == "load":
         return load_kernel, store.constants(layout) | {"TILE": store.LOAD_TILE_TOKENS}, 4, 3
     fixed = store.store_constants(layout)

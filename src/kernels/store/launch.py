@@ -7,7 +7,8 @@ from typing import Any
 import torch
 import triton
 from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
-from adrbench.kernels.formats.scheme import SCALE_FLOOR, Plane, Scheme
+from adrbench.kernels.formats.scheme import SCALE_FLOOR
+from adrbench.kernels.formats.served import scope_of
 from adrbench.kernels.store.grouped import GROUP_FLOOR
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
 
@@ -31,27 +32,6 @@ def block_warps(layout: PageLayout) -> int:
     threads a row are faster."""
     few = scope_of(layout.scheme) == "token" and layout.scheme.key.values.bits == 8 and layout.head_dim <= 128
     return 2 if few else 4
-
-
-def scope_of(scheme: Scheme) -> str:
-    """What the kernels call the scheme's scale granularity: ``none``, ``static``, ``token`` or ``group``.
-
-    Raises:
-        NotImplementedError: keys and values differ, no kernel knows the granularity, or the scheme is windowed.
-    """
-    key, value = scheme.key, scheme.value
-    plain = type(key) is Plane and not (key.depends_on_length or key.sink or key.limit)
-    if (
-        plain
-        and key == value
-        and key.scope == "row_group"
-        and (key.group, key.values.bits, key.scale_bytes) == (32, 4, 2)
-    ):
-        return "group"
-    names = {"none": "none", "tensor": "static", "head": "static", "token_head": "token"}
-    if key != value or not plain or key.zero or key.scope not in names:
-        raise NotImplementedError(f"{scheme.name}: no kernel for this scheme")
-    return names[key.scope]
 
 
 def _check_rows(cache: PagedCache, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
