@@ -50,9 +50,12 @@ for name in "$@"; do
       part bench_grouped 60 $BENCH --batch 32 --length 16384 --baselines --schemes int4_g32 int4_per_token_head --output "$RESULTS/decode_grouped.json" ;;
     store_registers) # more programs a unit against spills
       part store_registers 100 "$PYTHON" benchmarks/store_kv.py --schemes int8_per_token_head fp8_per_token_head int4_per_token_head --registers 0 96 64 --warps 2 4 --output "$RESULTS/store_registers.json" ;;
-    variants) # 4-bit decode kernels side by side, right before fast; then stores that load their rows early
-      part variants 150 "$PYTHON" benchmarks/decode_variants.py --workers "$WORKERS" --check-seconds 80 --output "$RESULTS/decode_variants.json" ${VARIANT_ARGS:-}
-      part variants_store 80 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head kivi4 --early 0 1 --warps 2 4 --registers 0 96 --budget 0.05 --output "$RESULTS/store_variants.json" ;;
+    variants) # 4-bit decode kernels side by side, right before fast
+      part variants 170 "$PYTHON" benchmarks/decode_variants.py --workers "$WORKERS" --check-seconds 90 --output "$RESULTS/decode_variants.json" ${VARIANT_ARGS:-} ;;
+    variants_store) # the block kernel's cuts: byte for byte the launcher's own, and their times
+      part variants_store 130 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head int4_g32 kivi4 --cuts 2x0x0x0 4x0x0x0 2x0x1x0 4x0x1x0 2x0x0x1 4x0x0x1 2x128x0x1 2x128x0x2 4x0x0x2 4x128x0x2 2x128x0x4 4x128x0x4 --budget 0.03 --output "$RESULTS/store_variants.json" ;;
+    windowed) # KIVI-4 and what else was written after the last visit, alone: kernels, newest tokens in pages, 1024 + u
+      part windowed 120 "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" -k "kivi or unpacked or nan_scale or form or two_heads" --junitxml="$RESULTS/kernels_windowed.xml" tests/kernels/test_kernels_device.py ;;
     variants_counters) # why a variant is as slow as it is
       part variants_counters "${COUNTER_SECONDS:-55}" ncu --clock-control none --csv --kernel-name "regex:decode_(unpacked|grouped|partial)_kernel" --section SpeedOfLight --section SchedulerStats --section WarpStateStats --section InstructionStats --section Occupancy --section MemoryWorkloadAnalysis --log-file "$RESULTS/variants_counters.csv" "$PYTHON" benchmarks/decode_variants.py --once --heads "${COUNTER_HEADS:-d128}" --variants ${COUNTER_VARIANTS:-int4_g32/64/unpacked/32x1x4x8 kivi4/64/unpacked/32x1x4x8} ;;
     store)

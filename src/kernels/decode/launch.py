@@ -70,6 +70,11 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
     """Compile-time arguments of the partial kernel; ``kind`` is a ``Target.kind``."""
     codes = CODES[layout.scheme.key.values.name]
     group = heads // layout.kv_heads
+    if "pieces" in config.forms and (layout.page_size % config.tile != PAGE_MULTIPLE or not layout.values_transposed):
+        raise ValueError(
+            f"form 'pieces': pages of {layout.page_size} tokens are not whole tiles of {config.tile} and "
+            f"{PAGE_MULTIPLE} more"
+        )
     return {
         "KV_HEADS": layout.kv_heads,
         "GROUP": group,
@@ -85,6 +90,7 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
         "MAXIMUM": codes.maximum,
         "RESIDUAL": codes.residual,
         "ASM": "ptx" if kind == "cuda" and codes.packed else "none",
+        "PIECES": "pieces" in config.forms,
     }
 
 
@@ -120,6 +126,8 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
         "WINDOW": scheme.value.residual,
         "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
         "ASM": "ptx" if kind == "cuda" else "none",
+        "CHAIN": "chain" in config.forms,
+        "LAZY": "lazy" in config.forms,
     }
 
 
@@ -139,6 +147,11 @@ def launched(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) ->
     if config.kernel == "unpacked":
         return decode_unpacked_kernel, unpacked_constants(layout, heads, config, kind)
     return kernel_of(constants(layout, heads, config, kind))
+
+
+def register_limit(config: LaunchConfig, kind: str) -> dict[str, int]:
+    """The option that limits a thread's registers; AMD's compiler has none."""
+    return {"maxnreg": config.registers} if config.registers and kind == "cuda" else {}
 
 
 def kernel_of(fixed: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -234,6 +247,7 @@ def decode(
         **fixed,
         num_warps=config.warps,
         num_stages=config.stages,
+        **register_limit(config, target.kind),
     )
     decode_combine_kernel[(sequences * heads,)](
         parts, lse, out, D=dim, SPLITS=config.splits, SPLITS_PADDED=triton.next_power_of_2(config.splits)
@@ -281,7 +295,7 @@ def decode_windowed(
     strides = (q.stride(0), table.stride(0), cache.key.stride(0), cache.key_scale.stride(0), splits)
     decode_unpacked_kernel[(sequences, layout.kv_heads, splits)](
         q, *planes, table, lengths, parts, lse, softmax_scale, *strides,
-        **fixed, num_warps=config.warps, num_stages=config.stages,
+        **fixed, num_warps=config.warps, num_stages=config.stages, **register_limit(config, target.kind),
     )  # fmt: skip
     decode_window_kernel[(sequences, layout.kv_heads, fixed["PARTS"])](
         q, *planes, table, lengths, newest.key, newest.value, newest.table, parts, lse, softmax_scale, *strides,

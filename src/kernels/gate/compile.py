@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from adrbench.kernels.store import launch as store
 from adrbench.kernels.store import window_launch
 from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
 from adrbench.kernels.store.window_kernel import store_left_kernel, store_newest_kernel
+from adrbench.kernels.store.window_load import LOADED, load_windowed_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -50,11 +52,14 @@ Launch = tuple[Any, dict[str, Any], int, int]
 def decode_of(variant: Variant, layout: PageLayout, kind: str) -> Launch:
     """A decode kernel's launch."""
     heads = layout.kv_heads * variant.group
-    if variant.kernel == "decode":
-        config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4)
+    if variant.kernel in ("decode", "pieces"):
+        forms = ("pieces",) if variant.kernel == "pieces" else ()
+        config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4, forms=forms)
         kernel, fixed = kernel_of(constants(layout, heads, config, kind))
         return kernel, fixed, config.warps, config.stages
     config = unpacked_config(layout, kind)
+    if variant.kernel == "chained":
+        config = replace(config, forms=("chain", "lazy"))
     if variant.kernel == "unpacked" and (config.kernel, config.tile) != ("unpacked", variant.tile):
         raise ValueError(f"{variant.name}: the table's launch is {config}")
     fixed = unpacked_constants(layout, heads, config, kind)
@@ -90,6 +95,9 @@ def store_of(variant: Variant, layout: PageLayout) -> Launch:
             4,
             3,
         )
+    if variant.kernel == "load windowed":
+        fixed = window_launch.constants(layout) | window_launch.ring_constants(newest_of(layout))
+        return load_windowed_kernel, {name: fixed[name] for name in (*LOADED, "UNITS", "FIRST_VALUE")}, 4, 3
     if variant.kernel == "load":
         return load_kernel, store.constants(layout) | {"TILE": store.LOAD_TILE_TOKENS}, 4, 3
     fixed = store.store_constants(layout)
@@ -97,7 +105,12 @@ def store_of(variant: Variant, layout: PageLayout) -> Launch:
         tile = 1 if layout.values_transposed else 16
         return store_scattered_kernel, fixed | {"TILE": tile}, 1 if tile == 1 else 4, 3
     early = variant.kernel == "store early"
-    return store_blocks_kernel, fixed | {"EARLY": early}, store.block_warps(layout), 3
+    return (
+        store_blocks_kernel,
+        fixed | {"EARLY": early, "HEADS": 2 if variant.kernel == "store runs" else 0},
+        store.block_warps(layout),
+        3,
+    )
 
 
 def scales_type(variant: Variant) -> str:

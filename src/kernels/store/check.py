@@ -16,6 +16,10 @@ SHAPES = ((37, 3, 64, 16, 5), (203, 1, 128, 784, 2))
 """(tokens, KV heads, head_dim, page size, pages): none a multiple of the tile; 784 is Qwen3.5's page."""
 
 
+RUNS = (234, 2, 64, 80, 4)
+"""An even batch, so that its first prompt begins with a block; a page ends in half a block."""
+
+
 def _slots(tokens: int, total: int) -> torch.Tensor:
     """Distinct slots, one row skipped: scattered; in batches of 64 and more, first two prompts in order,
     the second from the middle of a block, one with two rows exchanged. An odd batch begins with a skipped row."""
@@ -66,15 +70,16 @@ def _store(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
     return run
 
 
-def _early(early: bool, run: Callable[[str], float]) -> Callable[[str], float]:
-    """``run`` with rows loaded before their slots, or not."""
+def _cut(early: bool, heads: int, run: Callable[[str], float]) -> Callable[[str], float]:
+    """``run`` with rows loaded before their slots, or not, and ``heads`` of a program."""
 
     def other(device: str) -> float:
-        usual, launch.BLOCK_EARLY = launch.BLOCK_EARLY, early
+        usual = launch.BLOCK_EARLY, launch.BLOCK_HEADS
+        launch.BLOCK_EARLY, launch.BLOCK_HEADS = early, heads
         try:
             return run(device)
         finally:
-            launch.BLOCK_EARLY = usual
+            launch.BLOCK_EARLY, launch.BLOCK_HEADS = usual
 
     return other
 
@@ -221,7 +226,11 @@ def cases() -> list[Case]:
     other = "rows after slots" if launch.BLOCK_EARLY else "rows before slots"
     for name in ("int8_per_token_head", "int4_g32"):
         label = f"store {name}, {other}, {tokens} rows, {heads} heads, D {dim}, page {page}"
-        run = _early(not launch.BLOCK_EARLY, _store(name, SHAPES[1]))
+        run = _cut(not launch.BLOCK_EARLY, launch.BLOCK_HEADS, _store(name, SHAPES[1]))
+        found.append(Case("store", scheme(name).key.values.name, label, run))
+        # Programs of two heads, whose first blocks are runs; later ones are not, and the last is short.
+        label = f"store {name}, two heads a program, {RUNS[0]} rows, {RUNS[1]} heads, D {RUNS[2]}, page {RUNS[3]}"
+        run = _cut(launch.BLOCK_EARLY, 2, _store(name, RUNS))
         found.append(Case("store", scheme(name).key.values.name, label, run))
     for layout, calls in WINDOWED_SHAPES:
         label = f"kivi4, {len(calls)} calls, {layout[0]} heads, D {layout[1]}, page {layout[2]}"

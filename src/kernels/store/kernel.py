@@ -5,6 +5,7 @@
 
 import triton
 import triton.language as tl
+from adrbench.kernels.store.runs import is_run, unmasked_rows
 
 ROUND_TO_INTEGER: tl.constexpr = tl.constexpr(12582912.0)
 """1.5 * 2^23: adding it to |x| < 2^22 rounds x to the nearest integer, ties to even, in the low mantissa bits."""
@@ -165,7 +166,7 @@ def store_scattered_kernel(
 
 @triton.jit
 def store_block(
-    x, x_high, anchor, anchor_slot, reach, start,
+    x, x_high, anchor, anchor_slot, reach, start, head,
     key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
     scale_stride,
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
@@ -178,7 +179,6 @@ def store_block(
     """
     ROW: tl.constexpr = D // 2 if PACKED else D
     CODE: tl.constexpr = k_ptr.dtype.element_ty
-    head = tl.program_id(1)
     o_i = tl.arange(0, BLOCK)
     o_d = tl.arange(0, ROW)
     in_block = (anchor_slot % PAGE) % BLOCK
@@ -232,6 +232,74 @@ def tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE: tl.constexpr, B
     return tl.where(in_first & (slot == expected), 0, left)
 
 
+@triton.jit
+def store_any(
+    slot, first_slot, start, head,
+    key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
+    scale_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
+    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Store one head of a program's tokens, wherever their blocks begin."""
+    o_i = tl.arange(0, BLOCK)
+    m_own = start + o_i < tokens
+    x = tl.zeros([BLOCK, D // 2 if PACKED else D], key_ptr.dtype.element_ty)
+    x_high = x
+    if EARLY:
+        # Most blocks begin with their program: their rows need not wait for the slots that say so.
+        o_t = (start + o_i).to(tl.int64)
+        if tl.program_id(2) == 0:
+            x, x_high = rows_at(key_ptr, o_t * key_stride + head * D, m_own, D, PACKED)
+        else:
+            x, x_high = rows_at(value_ptr, o_t * value_stride + head * D, m_own, D, PACKED)
+        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
+    store_block(
+        x, x_high, 0, first_slot, BLOCK, start, head, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
+        tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+        EARLY,
+    )  # fmt: skip
+    if not EARLY:
+        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
+    offset = (slot % PAGE) % BLOCK
+    while tl.max(left, 0) > 0:
+        anchor = tl.min(tl.where(left > 0, o_i, BLOCK), 0)
+        anchor_slot = tl.sum(tl.where(o_i == anchor, slot, 0), 0)
+        store_block(
+            x, x_high, anchor, anchor_slot, 0, start, head, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
+            tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED,
+            BLOCK, False,
+        )  # fmt: skip
+        block_start = anchor_slot % PAGE - (anchor_slot % PAGE) % BLOCK
+        same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)
+        left = tl.where(same_block & (slot - anchor_slot == o_i - anchor), 0, left)
+
+
+@triton.jit
+def store_run(
+    x_ptr, c_ptr, s_ptr, first_slot, start, first_head, x_stride, page_stride, scale_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr, SCOPE: tl.constexpr,
+    PACKED: tl.constexpr, BLOCK: tl.constexpr, HEADS: tl.constexpr, TRANSPOSED: tl.constexpr,
+):  # fmt: skip
+    """Store HEADS heads of keys, or of values (TRANSPOSED), of a run of BLOCK tokens; see ``runs``."""
+    ROW: tl.constexpr = D // 2 if PACKED else D
+    CODE: tl.constexpr = c_ptr.dtype.element_ty
+    o_i = tl.arange(0, BLOCK)
+    o_d = tl.arange(0, ROW)
+    page = (first_slot // PAGE).to(tl.int64)
+    begin = first_slot % PAGE
+    rows = (start + o_i).to(tl.int64) * x_stride
+    m_t = o_i >= 0
+    for head in tl.range(first_head, first_head + HEADS, num_stages=2):
+        x, x_high = unmasked_rows(x_ptr, rows + head * D, D, PACKED)
+        p_scale = page * scale_stride + head * PAGE + begin + o_i
+        code = quantise(x, x_high, s_ptr, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
+        p_block = page * page_stride + (head * PAGE + begin) * ROW
+        if TRANSPOSED:
+            tl.store(c_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), tl.trans(code))
+        else:
+            tl.store(c_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), code)
+
+
 @triton.jit(do_not_specialize=["tokens"])
 def store_blocks_kernel(
     key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
@@ -239,9 +307,10 @@ def store_blocks_kernel(
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
     SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
     EARLY: tl.constexpr,  # load rows before it is known where their block begins
+    HEADS: tl.constexpr,  # heads of a program, see ``runs``; 0: one, and no block is taken for a run
 ):  # fmt: skip
     """Whole blocks of transposed values, for prompts; the same arguments as ``store_scattered_kernel``.
-    Grid: (token blocks, KV heads, 2: keys and values).
+    Grid: (token blocks, KV heads over HEADS, 2: keys and values).
 
     A program owns BLOCK tokens. It stores the block of the cache that holds its first token, with all
     tokens of the batch that lie in it, wherever in the batch the block begins: so a prompt's blocks
@@ -254,34 +323,32 @@ def store_blocks_kernel(
     m_own = start + o_i < tokens
     slot = tl.load(slot_ptr + start + o_i, mask=m_own, other=-1).to(tl.int32)
     first_slot = tl.load(slot_ptr + start).to(tl.int32)
-    x = tl.zeros([BLOCK, D // 2 if PACKED else D], key_ptr.dtype.element_ty)
-    x_high = x
-    if EARLY:
-        # Most blocks begin with their program: their rows need not wait for the slots that say so.
-        o_t = (start + o_i).to(tl.int64)
-        if tl.program_id(2) == 0:
-            x, x_high = rows_at(key_ptr, o_t * key_stride + tl.program_id(1) * D, m_own, D, PACKED)
-        else:
-            x, x_high = rows_at(value_ptr, o_t * value_stride + tl.program_id(1) * D, m_own, D, PACKED)
-        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
-    store_block(
-        x, x_high, 0, first_slot, BLOCK, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens,
-        key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, EARLY,
-    )  # fmt: skip
-    if not EARLY:
-        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
-    offset = (slot % PAGE) % BLOCK
-    while tl.max(left, 0) > 0:
-        anchor = tl.min(tl.where(left > 0, o_i, BLOCK), 0)
-        anchor_slot = tl.sum(tl.where(o_i == anchor, slot, 0), 0)
-        store_block(
-            x, x_high, anchor, anchor_slot, 0, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
-            tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED,
-            BLOCK, False,
+    if HEADS == 0:
+        store_any(
+            slot, first_slot, start, tl.program_id(1), key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
+            tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+            EARLY,
         )  # fmt: skip
-        block_start = anchor_slot % PAGE - (anchor_slot % PAGE) % BLOCK
-        same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)
-        left = tl.where(same_block & (slot - anchor_slot == o_i - anchor), 0, left)
+    else:
+        first_head = tl.program_id(1) * HEADS
+        if is_run(slot, first_slot, PAGE, BLOCK):
+            if tl.program_id(2) == 0:
+                store_run(
+                    key_ptr, k_ptr, ks_ptr, first_slot, start, first_head, key_stride, page_stride, scale_stride,
+                    D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, HEADS, False,
+                )  # fmt: skip
+            else:
+                store_run(
+                    value_ptr, v_ptr, vs_ptr, first_slot, start, first_head, value_stride, page_stride, scale_stride,
+                    D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, HEADS, True,
+                )  # fmt: skip
+        else:
+            for head in range(first_head, first_head + HEADS):
+                store_any(
+                    slot, first_slot, start, head, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens,
+                    key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+                    EARLY,
+                )  # fmt: skip
 
 
 @triton.jit

@@ -27,6 +27,16 @@ BLOCK_EARLY = False
 """Whether the block kernel loads rows before it is known where their block begins."""
 
 
+BLOCK_HEADS = 0
+"""Heads of a program of the block kernel (``store/runs.py``), as far as they divide the cache's; 0: one, and every
+block is searched for."""
+
+
+def heads_of(kv_heads: int) -> int:
+    """Heads of a program: ``BLOCK_HEADS``, or the largest part of it that divides ``kv_heads``."""
+    return next((n for n in range(BLOCK_HEADS, 0, -1) if kv_heads % n == 0), 0)
+
+
 def block_warps(layout: PageLayout) -> int:
     """Warps of a program that stores one block, as measured: with a scale to find per row of few bytes, fewer
     threads a row are faster."""
@@ -131,10 +141,11 @@ def store(
         scale_stride,
     )
     if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
-        blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads, 2)
+        heads = heads_of(cache.layout.kv_heads)
+        blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads // max(1, heads), 2)
         limit = {"maxnreg": BLOCK_REGISTERS} if BLOCK_REGISTERS else {}
         warps = BLOCK_WARPS or block_warps(cache.layout)
-        store_blocks_kernel[blocks](*arguments, **common, EARLY=BLOCK_EARLY, num_warps=warps, **limit)
+        store_blocks_kernel[blocks](*arguments, **common, EARLY=BLOCK_EARLY, HEADS=heads, num_warps=warps, **limit)
     else:
         tile = 1 if cache.layout.values_transposed else 16
         grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)
