@@ -27,7 +27,8 @@ from adrbench.kernels.gate import inspect
 from adrbench.kernels.gate.variants import VARIANTS, Variant
 from adrbench.kernels.store import launch as store
 from adrbench.kernels.store import window_launch
-from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.kernel import store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.load_kernel import load_kernel
 from adrbench.kernels.store.window_kernel import store_left_kernel, store_newest_kernel
 from adrbench.kernels.store.window_load import LOADED, load_windowed_kernel
 from triton.backends.compiler import GPUTarget

@@ -10,7 +10,8 @@ from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
 from adrbench.kernels.formats.scheme import SCALE_FLOOR
 from adrbench.kernels.formats.served import scope_of
 from adrbench.kernels.store.grouped import GROUP_FLOOR
-from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.kernel import store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.load_kernel import load_kernel
 
 LOAD_TILE_TOKENS = 16
 
