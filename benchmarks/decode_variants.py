@@ -73,19 +73,19 @@ def default_variants(heads: str) -> list[str]:
     token, group, kivi = "int4_per_token_head", "int4_g32", "kivi4"
     found = [f"{name}/{page}/table" for name in (token, group) for page in (16, 64, 128, 784)]
     found += [f"{kivi}/{page}/table" for page in (64, 128)]
-    found += [f"{token}/16/codes+pieces/{cut}" for cut in ("128x4x6x4", "128x4x6x8", "64x4x6x4")]
-    found += [f"{token}/784/codes+pieces/{cut}" for cut in ("128x4x6x4", "64x4x6x4")]
+    found += [f"{token}/16/codes+pieces/{cut}" for cut in ("128x4x6x4", "128x4x6x8")]
+    found += [f"{token}/784/codes+pieces/128x4x6x4"]
     if heads == "d128":
-        found += [f"{token}/784/codes+pieces/128x4x6x{cut}" for cut in ("4x128", "8x128")]
-        found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x6x8x128", "32x1x6x6")]
-        found += [f"{group}/64/unpacked+{form}/32x1x6x8x128" for form in ("chain", "chain+lazy")]
+        found += [f"{token}/{page}/codes+pieces/128x4x6x{cut}" for page in (16, 784) for cut in ("4x128", "8x128")]
+        found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x6x8x128", "32x1x6x7x136", "32x1x6x6")]
+        found += [f"{group}/64/unpacked+{form}/32x1x6x7x136" for form in ("chain", "chain+lazy")]
+        found += [f"{group}/64/unpacked+chain+lazy/32x1x6x8x128"]
         found += [f"{kivi}/64/unpacked/{cut}" for cut in ("32x1x6x6", "32x1x6x7x144", "32x1x6x8x128")]
         return [*found, f"{kivi}/64/unpacked+lazy/32x1x6x7x144", f"{kivi}/128/unpacked/32x1x6x7x144"]
-    found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x4x10x200", "32x1x4x8")]
-    found += [
-        f"{group}/64/unpacked+{form}/{cut}" for form in ("chain", "chain+lazy") for cut in ("32x1x6x8", "32x1x4x10x200")
-    ]
-    return [*found, f"{kivi}/64/unpacked/32x1x4x10x200", f"{kivi}/64/unpacked+lazy/32x1x6x8"]
+    found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x6x10x200", "32x1x4x8")]
+    forms, cuts = ("chain", "chain+lazy"), ("32x1x6x8", "32x1x6x9x224", "32x1x6x10x200")
+    found += [f"{group}/64/unpacked+{form}/{cut}" for form in forms for cut in cuts]
+    return [*found, f"{kivi}/64/unpacked+lazy/32x1x6x8"]
 
 
 def lengths_of(page: int) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ for name in "$@"; do
     variants) # 4-bit decode kernels side by side, right before fast
       part variants 170 "$PYTHON" benchmarks/decode_variants.py --workers "$WORKERS" --check-seconds 90 --output "$RESULTS/decode_variants.json" ${VARIANT_ARGS:-} ;;
     variants_store) # the block kernel's cuts: byte for byte the launcher's own, and their times
-      part variants_store 130 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head int4_g32 kivi4 --cuts 2x0x0x0 4x0x0x0 2x0x1x0 4x0x1x0 2x0x0x1 4x0x0x1 2x128x0x1 2x128x0x2 4x0x0x2 4x128x0x2 2x128x0x4 4x128x0x4 --budget 0.03 --output "$RESULTS/store_variants.json" ;;
+      part variants_store 130 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head int4_g32 kivi4 --cuts 2x0x0x0 4x0x0x0 4x0x1x0 2x0x0x1 2x128x0x1 4x0x0x1 4x96x0x1 4x0x0x2 4x96x0x2 4x128x0x2 4x128x0x4 --budget 0.03 --output "$RESULTS/store_variants.json" ;;
     windowed) # KIVI-4 and what else was written after the last visit, alone: kernels, newest tokens in pages, 1024 + u
       part windowed 120 "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" -k "kivi or unpacked or nan_scale or form or two_heads" --junitxml="$RESULTS/kernels_windowed.xml" tests/kernels/test_kernels_device.py ;;
     variants_counters) # why a variant is as slow as it is

@@ -289,7 +289,8 @@ def store_run(
     begin = first_slot % PAGE
     rows = (start + o_i).to(tl.int64) * x_stride
     m_t = o_i >= 0
-    for head in tl.range(first_head, first_head + HEADS, num_stages=2):
+    STAGES: tl.constexpr = 2 if HEADS > 1 else 1
+    for head in tl.range(first_head, first_head + HEADS, num_stages=STAGES):
         x, x_high = unmasked_rows(x_ptr, rows + head * D, D, PACKED)
         p_scale = page * scale_stride + head * PAGE + begin + o_i
         code = quantise(x, x_high, s_ptr, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
