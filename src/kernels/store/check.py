@@ -16,7 +16,7 @@ SHAPES = ((37, 3, 64, 16, 5), (203, 1, 128, 784, 2))
 """(tokens, KV heads, head_dim, page size, pages): none a multiple of the tile; 784 is Qwen3.5's page."""
 
 
-RUNS = (234, 2, 64, 80, 4)
+RUNS = (130, 2, 64, 80, 3)
 """An even batch, so that its first prompt begins with a block; a page ends in half a block."""
 
 
@@ -228,10 +228,10 @@ def cases() -> list[Case]:
         label = f"store {name}, {other}, {tokens} rows, {heads} heads, D {dim}, page {page}"
         run = _cut(not launch.BLOCK_EARLY, launch.BLOCK_HEADS, _store(name, SHAPES[1]))
         found.append(Case("store", scheme(name).key.values.name, label, run))
-        # Programs of two heads, whose first blocks are runs; later ones are not, and the last is short.
-        label = f"store {name}, two heads a program, {RUNS[0]} rows, {RUNS[1]} heads, D {RUNS[2]}, page {RUNS[3]}"
-        run = _cut(launch.BLOCK_EARLY, 2, _store(name, RUNS))
-        found.append(Case("store", scheme(name).key.values.name, label, run))
+    # Programs of two heads, one of whose blocks is a run; the others are not, and the last is short.
+    size = f"{RUNS[0]} rows, {RUNS[1]} heads, D {RUNS[2]}, page {RUNS[3]}"
+    label = f"store int8_per_token_head, two heads a program, {size}"
+    found.append(Case("store", "int8", label, _cut(launch.BLOCK_EARLY, 2, _store("int8_per_token_head", RUNS))))
     for layout, calls in WINDOWED_SHAPES:
         label = f"kivi4, {len(calls)} calls, {layout[0]} heads, D {layout[1]}, page {layout[2]}"
         found.append(Case("store", "int4", f"store {label}", _windowed("kivi4", layout, calls, torch.float16)))
