@@ -45,7 +45,9 @@ for name in "$@"; do
     grid) # every kernel against fp32, one set on the current sources
       device_tests grid 150 ;;
     agreement) # real weights, teacher-forced; five servers at once, not timed
-      part agreement 280 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$RESULTS/agreement" --output "$RESULTS/agreement.json" ;;
+      part agreement 280 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$RESULTS/agreement" --output "$RESULTS/agreement.json" ${AGREEMENT_ARGS:-} ;;
+    agreement_kivi) # KIVI-4 served: chunks, decodes, graphs, its window in pages
+      part agreement_kivi 240 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$RESULTS/agreement_kivi" --output "$RESULTS/agreement_kivi.json" --arms FLASH_ATTN:auto CUSTOM:kivi4 ;;
     checks) # both of the above: neither is timed, so they run side by side
       "$PWD/benchmarks/device_session.sh" agreement &
       WORKERS=9 "$PWD/benchmarks/device_session.sh" grid
