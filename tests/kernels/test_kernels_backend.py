@@ -80,6 +80,7 @@ def test_a_window_lives_in_pages_of_its_request(windowed):
     assert served["window"] == 8
     assert served["held"] == {"a": 8 + 4, "b": 8 + 2}
     assert served["reused"] > 0
+    assert served["dummy"] == 0
     assert served["free"] == 31  # all but vLLM's null block
 
 

@@ -123,7 +123,7 @@ class Server:
             query[n] = self.rows[name][0, t]
             both[n] = torch.cat((self.rows[name][1, t, :KV_HEADS], self.rows[name][2, t, :KV_HEADS]))
         output = torch.full((len(places) + 3, HEADS, DIM), float("nan"), dtype=torch.float16)
-        step = metadata(self.builder, steps, table, torch.full((len(places),), -1))
+        step = metadata(self.builder, steps, table, torch.ones(len(places) + 3, dtype=torch.int64))
         key, value = both[:, :KV_HEADS], both[:, KV_HEADS:]
         assert step.window.data_ptr() == table.data_ptr(), "a captured graph would read a copy"
         self.impl.forward(None, query, key, value, self.cache, step, output)
@@ -140,6 +140,17 @@ class Server:
         return worst
 
 
+def dummy(server):
+    """Bytes that a dummy step of vLLM changes, whose block table is still a live request's."""
+    table = block_table(1)
+    table.add_row(server.pages("a"), 0)
+    table.commit_block_table(1)
+    before, rows = server.cache.clone(), torch.ones(1, HEADS, DIM, dtype=torch.float16)
+    step = metadata(server.builder, [(0, 1)], table.get_device_tensor(1), torch.full((1,), -1))
+    server.impl.forward(None, rows, rows[:, :KV_HEADS], rows[:, :KV_HEADS], server.cache, step, rows.clone())
+    return int((server.cache != before).sum())
+
+
 def reader(rows, length):
     """Keys and values fp32 that a reader of a request of ``length`` tokens gets: the torch reference, all at once."""
     pages = torch.arange(-(-LONGEST // PAGE), dtype=torch.int32)
@@ -154,6 +165,7 @@ def served():
     server = Server()
     errors = [server.step(a=150, b=100), server.step(a=104, b=1), server.step(pad=2, a=1, b=1), server.step(a=1)]
     of_b = set(server.pages("b"))
+    changed = dummy(server)
     held = {name: len(server.pages(name)) for name in "ab"}
     server.preempt("b")
     errors += [server.step(a=1, c=140), server.step(c=1, a=1)]  # a's keys 128 to 255 became codes; c has b's pages
@@ -162,7 +174,7 @@ def served():
     errors += [server.step(c=1, b=131), server.step(c=1, b=1)]  # b again, from its first token
     for name in "bc":
         server.preempt(name)
-    return {"errors": errors, "held": held, "reused": reused, "window": SPEC.window_pages,
+    return {"errors": errors, "held": held, "dummy": changed, "reused": reused, "window": SPEC.window_pages,
             "free": server.manager.block_pool.get_num_free_blocks()}  # fmt: skip
 
 

@@ -47,7 +47,10 @@ class CustomWindowedImpl(CustomImpl):
     def _append(
         self, key: torch.Tensor, value: torch.Tensor, cache: PagedCache, step: CustomMetadata
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Read what prompts continue, as it was before this step, then store the step's rows."""
+        """Read what prompts continue, as it was before this step, then store the step's rows.
+
+        Slots of a dummy step are -1, while its block table may still be that of live requests: it stores nothing.
+        """
         ring, decodes, prompts = self._ring_of(cache, key.dtype), step.decodes, step.prompts
         assert step.window is not None
         table, rows, lengths, past = step.block_table, step.window, step.seq_lens, None
@@ -56,11 +59,11 @@ class CustomWindowedImpl(CustomImpl):
         if decodes:
             starts = step.query_starts[: decodes + 1]
             own = (rows[:decodes], key[:decodes], value[:decodes], table[:decodes], starts, lengths[:decodes])
-            store_windowed(cache, ring, *own, 1)
+            store_windowed(cache, ring, *own, 1, step.slot_mapping)
         if prompts is not None:
             new, end = slice(prompts.first, prompts.end), decodes + prompts.starts.shape[0] - 1
             own = (rows[decodes:end], key[new], value[new], table[decodes:end], prompts.starts, lengths[decodes:end])
-            store_windowed(cache, ring, *own, prompts.longest)
+            store_windowed(cache, ring, *own, prompts.longest, step.slot_mapping[new])
         return past
 
     def _read(

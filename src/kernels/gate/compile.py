@@ -87,12 +87,12 @@ def unpacked_config(layout: PageLayout, kind: str) -> LaunchConfig:
 def store_of(variant: Variant, layout: PageLayout) -> Launch:
     """A store or load kernel's launch."""
     if variant.kernel in ("store left", "store newest"):
-        fixed = window_launch.constants(layout) | window_launch.ring_constants(newest_of(layout))
+        fixed = window_launch.constants(layout) | window_launch.ring_constants(newest_of(layout)) | {"SLOTS": True}
         if variant.kernel == "store left":
             return store_left_kernel, fixed, 4, 3
         return (
             store_newest_kernel,
-            {name: fixed[name] for name in (*window_launch.NEWEST, "UNITS", "FIRST_VALUE")},
+            {name: fixed[name] for name in (*window_launch.NEWEST, "UNITS", "FIRST_VALUE", "SLOTS")},
             4,
             3,
         )

@@ -31,6 +31,19 @@ def ring_block(
 
 
 @triton.jit
+def new_tokens(start_ptr, length_ptr, slot_ptr, sequence, SLOTS: tl.constexpr):
+    """(first row, tokens before, tokens with the new ones) of a sequence; none are new where its slot is -1 (SLOTS)."""
+    first_row = tl.load(start_ptr + sequence)
+    length = tl.load(length_ptr + sequence)
+    new = tl.load(start_ptr + sequence + 1) - first_row
+    start = length - new
+    if SLOTS:
+        slot = tl.load(slot_ptr + first_row, mask=new > 0, other=-1)
+        length = tl.where(slot < 0, start, length)
+    return first_row, start, length
+
+
+@triton.jit
 def old_or_new(ring_ptr, x_ptr, p_ring, p_new, m_old, m_new, first: tl.constexpr, ROW: tl.constexpr):
     """fp32 [32, ROW] of dimensions ``first`` and on: from the ring where ``m_old``, from the batch where ``m_new``."""
     o_d = first + tl.arange(0, ROW)
@@ -92,6 +105,7 @@ def store_left_kernel(
     table_ptr,  # [sequences, pages] int32
     start_ptr,  # [sequences + 1] int32: first new row of each sequence
     length_ptr,  # [sequences] int32: tokens with the new ones
+    slot_ptr,  # SLOTS: [tokens] int64, -1 for rows that are none
     k_ptr, v_ptr,
     ks_ptr,  # fp16 numbers in the order of ``pair_place``
     vs_ptr,
@@ -101,13 +115,11 @@ def store_left_kernel(
     key_blocks,  # of the third axis of the grid; the others are values
     row_stride, ring_stride,
     D: tl.constexpr, PAGE: tl.constexpr, WINDOW: tl.constexpr, STEP: tl.constexpr, SPAN_FLOOR: tl.constexpr,
-    UNITS: tl.constexpr, FIRST_VALUE: tl.constexpr,
+    UNITS: tl.constexpr, FIRST_VALUE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Encode keys of the STEPs that the new tokens complete, and values that they push out of the window."""
     sequence, head, block = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    first_row = tl.load(start_ptr + sequence)
-    length = tl.load(length_ptr + sequence)
-    start = length - (tl.load(start_ptr + sequence + 1) - first_row)
+    first_row, start, length = new_tokens(start_ptr, length_ptr, slot_ptr, sequence, SLOTS)
     ROW: tl.constexpr = D // 2
     o_t = tl.arange(0, 32)
     o_d = tl.arange(0, ROW)
@@ -154,15 +166,13 @@ def store_left_kernel(
 
 @triton.jit(do_not_specialize=["row_stride"])
 def store_newest_kernel(
-    key_ptr, value_ptr, rk_ptr, rv_ptr, row_ptr, start_ptr, length_ptr, key_stride, value_stride, row_stride,
+    key_ptr, value_ptr, rk_ptr, rv_ptr, row_ptr, start_ptr, length_ptr, slot_ptr, key_stride, value_stride, row_stride,
     ring_stride,
-    D: tl.constexpr, WINDOW: tl.constexpr, UNITS: tl.constexpr, FIRST_VALUE: tl.constexpr,
+    D: tl.constexpr, WINDOW: tl.constexpr, UNITS: tl.constexpr, FIRST_VALUE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Write the newest of the new rows to the ring: of the last WINDOW tokens, those that are new."""
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    first_row = tl.load(start_ptr + sequence)
-    length = tl.load(length_ptr + sequence)
-    start = length - (tl.load(start_ptr + sequence + 1) - first_row)
+    first_row, start, length = new_tokens(start_ptr, length_ptr, slot_ptr, sequence, SLOTS)
     oldest = tl.maximum(start, length - WINDOW)
     first = (oldest // 32 + tl.program_id(2)) * 32
     if first < length:

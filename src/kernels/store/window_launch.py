@@ -86,6 +86,7 @@ def store_windowed(
     starts: torch.Tensor,
     lengths: torch.Tensor,
     most: int,
+    slots: torch.Tensor | None = None,
 ) -> None:
     """Append new tokens of a batch of sequences; together with earlier calls that is ``windowed.store_request``.
 
@@ -97,6 +98,7 @@ def store_windowed(
         starts: int32 ``[sequences + 1]``, first row of each sequence in ``key``, and the number of rows.
         lengths: int32 ``[sequences]``, tokens with the new ones.
         most: largest number of new tokens of one sequence: the grid's size, so known to the host.
+        slots: int64 ``[tokens]``: a sequence whose first row has -1 stores nothing. Nothing else is read from them.
 
     Raises:
         ValueError: arguments that the kernels do not take, with what they take.
@@ -112,13 +114,16 @@ def store_windowed(
     assert cache.value_scale is not None
     scales = [plane.view(torch.float16) for plane in (cache.key_scale, cache.value_scale)]
     key_blocks, value_blocks = grid_blocks(most, fixed["STEP"])
+    marks, own = (starts, {"SLOTS": False}) if slots is None else (slots, {"SLOTS": True})
     rings, strides = (newest.key, newest.value, newest.table), (newest.table.stride(0), newest.stride)
     store_left_kernel[(sequences, heads, key_blocks + value_blocks)](
-        key, value, *rings, table, starts, lengths, codes_pointer(cache.key), codes_pointer(cache.value), *scales,
-        key.stride(0), value.stride(0), table.stride(0), cache.key.stride(0), scales[0].stride(0), key_blocks, *strides,
-        **fixed, **ring_constants(newest), num_warps=4,
+        key, value, *rings, table, starts, lengths, marks, codes_pointer(cache.key), codes_pointer(cache.value),
+        *scales,
+        key.stride(0), value.stride(0), table.stride(0), cache.key.stride(0), scales[0].stride(0), key_blocks,
+        *strides,
+        **fixed, **ring_constants(newest), **own, num_warps=4,
     )  # fmt: skip
     store_newest_kernel[(sequences, heads, blocks_of(min(most, fixed["WINDOW"])))](
-        key, value, *rings, starts, lengths, key.stride(0), value.stride(0), *strides,
-        **{name: fixed[name] for name in NEWEST}, **ring_constants(newest), num_warps=4,
+        key, value, *rings, starts, lengths, marks, key.stride(0), value.stride(0), *strides,
+        **{name: fixed[name] for name in NEWEST}, **ring_constants(newest), **own, num_warps=4,
     )  # fmt: skip
