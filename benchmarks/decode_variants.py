@@ -2,7 +2,8 @@
 
     python benchmarks/decode_variants.py --workers 14 --output results/<platform>/decode_variants.json
 
-A variant is ``scheme/page/kernel/TILExWARPSxSTAGESxSPLITS``; kernel ``table`` is what ``decode`` takes by itself.
+A variant is ``scheme/page/kernel/TILExWARPSxSTAGESxSPLITS``, perhaps with ``xREGISTERS``; kernel ``table`` is what
+``decode`` takes by itself, ``codes+pieces`` the scheme's own in a form of ``LaunchConfig.forms``.
 Each is first compared with fp32 attention over the same cache on odd lengths, in processes side by side (they fill
 Triton's compile cache too), then timed as ``decode_attention.py`` does. A variant that fails is a row with its
 reason. The output is written after every timing.
@@ -36,6 +37,8 @@ from decode_problem import Case
 from decode_providers import fill, fill_windowed
 from decode_timing import ceilings, time_calls
 
+DEVICE = "cuda"
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -50,40 +53,53 @@ class Variant:
         scheme, page, kernel, *cut = text.split("/")
         if kernel == "table":
             return cls(scheme, int(page), None)
-        tile, warps, stages, splits = map(int, cut[0].split("x"))
-        return cls(scheme, int(page), LaunchConfig(tile, warps, stages, splits, "" if kernel == "codes" else kernel))
+        tile, warps, stages, splits, *limit = map(int, cut[0].split("x"))
+        kernel, *forms = kernel.split("+")
+        kernel = "" if kernel == "codes" else kernel
+        config = LaunchConfig(tile, warps, stages, splits, kernel, limit[0] if limit else 0, tuple(forms))
+        return cls(scheme, int(page), config)
 
     def __str__(self) -> str:
         if self.config is None:
             return f"{self.scheme}/{self.page}/table"
         c = self.config
-        return f"{self.scheme}/{self.page}/{c.kernel or 'codes'}/{c.tile}x{c.warps}x{c.stages}x{c.splits}"
+        kernel = "+".join((c.kernel or "codes", *c.forms))
+        limit = f"x{c.registers}" if c.registers else ""
+        return f"{self.scheme}/{self.page}/{kernel}/{c.tile}x{c.warps}x{c.stages}x{c.splits}{limit}"
 
 
-def default_variants() -> list[str]:
-    """The tables' launches, and what could be faster: more stages, and split counts whose programs fit the units at
-    once (6 of one warp at D 128; 8 make 1.3 rounds)."""
+def default_variants(heads: str) -> list[str]:
+    """The tables' launches, and what could be faster (docs/kernels.md has each one's reason and prediction)."""
     token, group, kivi = "int4_per_token_head", "int4_g32", "kivi4"
     found = [f"{name}/{page}/table" for name in (token, group) for page in (16, 64, 128, 784)]
     found += [f"{kivi}/{page}/table" for page in (64, 128)]
-    found += [f"{token}/64/unpacked/{cut}" for cut in ("64x2x4x4", "64x2x6x8", "64x2x6x4", "32x1x6x6")]
-    found += [f"{token}/{page}/unpacked/{cut}" for page in (128, 784) for cut in ("64x2x4x8", "32x1x6x6", "32x1x6x8")]
-    found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x6x6", "32x1x6x12", "32x1x8x6", "32x1x8x8")]
-    found += [f"{group}/{page}/unpacked/32x1x6x{splits}" for page in (16, 128, 784) for splits in (6, 8)]
-    found += [f"{kivi}/64/unpacked/{cut}" for cut in ("32x1x6x6", "32x1x6x12", "32x1x8x6", "32x1x8x8")]
-    return [*found, f"{kivi}/128/unpacked/32x1x6x6"]
+    found += [f"{token}/16/codes+pieces/{cut}" for cut in ("128x4x6x4", "128x4x6x8")]
+    found += [f"{token}/784/codes+pieces/128x4x6x4"]
+    if heads == "d128":
+        found += [f"{token}/{page}/codes+pieces/128x4x6x{cut}" for page in (16, 784) for cut in ("4x128", "8x128")]
+        found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x6x8x128", "32x1x6x7x136", "32x1x6x6")]
+        found += [f"{group}/64/unpacked+{form}/32x1x6x7x136" for form in ("chain", "chain+lazy")]
+        found += [f"{group}/64/unpacked+chain+lazy/32x1x6x8x128"]
+        found += [f"{kivi}/64/unpacked/{cut}" for cut in ("32x1x6x6", "32x1x6x7x144", "32x1x6x8x128")]
+        return [*found, f"{kivi}/64/unpacked+lazy/32x1x6x7x144", f"{kivi}/128/unpacked/32x1x6x7x144"]
+    found += [f"{group}/64/unpacked/{cut}" for cut in ("32x1x6x10x200", "32x1x4x8")]
+    forms, cuts = ("chain", "chain+lazy"), ("32x1x6x8", "32x1x6x9x224", "32x1x6x10x200")
+    found += [f"{group}/64/unpacked+{form}/{cut}" for form in forms for cut in cuts]
+    return [*found, f"{kivi}/64/unpacked+lazy/32x1x6x8"]
+
+
+def lengths_of(page: int) -> tuple[int, ...]:
+    """Around the ends of tiles, pages and windows; the last is long enough for every split."""
+    return (page - 1, 1, 2 * page + 33, 0, 127, 129, 160, 161, 1027, 16, 5000)
 
 
 def error_of(variant: Variant, heads: str, seeds: int = 2) -> float:
     """Largest relative error against fp32 attention over the same, poisoned cache."""
     query_heads, kv_heads, dim = HEADS[heads]
-    page, worst = variant.page, 0.0
-    shape = check.Shape(
-        query_heads, kv_heads, dim, page, (page - 1, 1, 2 * page + 33, 0, 127, 129, 160, 161, 1027, 16, 5000)
-    )
+    shape, worst = check.Shape(query_heads, kv_heads, dim, variant.page, lengths_of(variant.page)), 0.0
     for seed in range(seeds):
         torch.manual_seed(seed)
-        problem = check.build(variant.scheme, shape, torch.bfloat16, "cuda")
+        problem = check.build(variant.scheme, shape, torch.bfloat16, DEVICE)
         first, again = (problem.attend(variant.config) for _ in range(2))
         if not torch.equal(first, again):
             raise ValueError("two runs differ: a race")
@@ -208,7 +224,7 @@ def timings(rows: list[dict[str, Any]], args: argparse.Namespace, save: Any) -> 
 def once(args: argparse.Namespace) -> None:
     """One launch of each variant on the first of ``args.heads``."""
     case = Case(args.batch, args.length, *HEADS[args.heads[0]])
-    for variant in map(Variant.of, args.variants):
+    for variant in map(Variant.of, args.variants or default_variants(args.heads[0])):
         filled = (fill_windowed if variant.scheme.startswith("kivi") else fill)(variant.scheme, case, variant.page, 1)
         filled.prepare(variant.config).calls[0]()
         torch.cuda.synchronize()
@@ -225,7 +241,7 @@ def show(row: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--variants", nargs="+", default=default_variants())
+    parser.add_argument("--variants", nargs="+", help="all of ``default_variants`` where none is named")
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=16384)
@@ -240,7 +256,7 @@ def main() -> None:
     if args.once:
         once(args)
         return
-    jobs = [(Variant.of(text), heads) for heads in args.heads for text in args.variants]
+    jobs = [(Variant.of(text), heads) for heads in args.heads for text in args.variants or default_variants(heads)]
     began = time.monotonic()
     rows = numerics(jobs, args.workers, args.check_seconds)
     print(f"numerics of {len(rows)} variants in {time.monotonic() - began:.0f} s", flush=True)

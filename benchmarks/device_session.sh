@@ -5,7 +5,9 @@
 #
 # PYTHON has torch and Triton (with vLLM importable for `baselines`, `agreement`, `served`,
 # `simulation`, `simulation_cost`); PYTHONPATH may hold more.
-# Where OUT names a folder, everything found so far is packed into OUT/session.tgz after each part.
+# Where OUT names a folder, what each part found lies there as JSON after it, and everything so far in OUT/session.tgz.
+#
+# What the kernels need of their next visit, in at most 430 s of one GPU: `variants variants_store grid`.
 set -u
 cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}" "${RESULTS:=results/session}" "${MODEL:=models/embedded}" "${WORKERS:=14}"
@@ -23,16 +25,29 @@ part() { # part NAME SECONDS COMMAND...: run it with a limit, keep its log
   if [ -n "${OUT:-}" ]; then # complete or not there: two parts may end together
     tar -czf "$OUT/.$name.tgz" --exclude='*.safetensors' --exclude=tokenizer.json -C "$RESULTS" . 2> /dev/null
     mv -f "$OUT/.$name.tgz" "$OUT/session.tgz"
+    find "$RESULTS" -maxdepth 1 -name '*.json' -exec cp -f {} "$OUT/" ';'
   fi
+}
+
+device_tests() { # device_tests NAME SECONDS PYTEST-ARGUMENTS...: the kernels' tests, their outcomes as JSON
+  local name=$1 limit=$2
+  shift 2
+  part "$name" "$limit" bash -c '
+    "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" --junitxml="$0.xml" "$@" tests/kernels/test_kernels_device.py
+    code=$?
+    "$PYTHON" benchmarks/outcomes.py "$0.xml" "$0.json"
+    exit $code' "$RESULTS/kernels_$name" "$@"
 }
 
 BENCH="$PYTHON benchmarks/decode_attention.py"
 for name in "$@"; do
   case $name in
     grid) # every kernel against fp32, one set on the current sources
-      part grid 240 "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" --junitxml="$RESULTS/kernels_grid.xml" tests/kernels/test_kernels_device.py ;;
+      device_tests grid 150 ;;
     agreement) # real weights, teacher-forced; five servers at once, not timed
-      part agreement 280 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$RESULTS/agreement" --output "$RESULTS/agreement.json" ;;
+      part agreement 280 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$RESULTS/agreement" --output "$RESULTS/agreement.json" ${AGREEMENT_ARGS:-} ;;
+    agreement_kivi) # KIVI-4 served: chunks, decodes, graphs, its window in pages
+      part agreement_kivi 240 "$PYTHON" benchmarks/served_agreement.py --model "$MODEL" --work "$RESULTS/agreement_kivi" --output "$RESULTS/agreement_kivi.json" --arms FLASH_ATTN:auto CUSTOM:kivi4 ;;
     checks) # both of the above: neither is timed, so they run side by side
       "$PWD/benchmarks/device_session.sh" agreement &
       WORKERS=9 "$PWD/benchmarks/device_session.sh" grid
@@ -46,13 +61,16 @@ for name in "$@"; do
       part sweep_int4 120 $BENCH --sweep --workers "$WORKERS" --heads d128 --schemes int4_per_token_head --pages 64 128 --cuts 128x4 128x8 256x4 256x8 --stages 3 4 6 --output "$RESULTS/sweep_int4.json"
       part sweep_groups 150 $BENCH --sweep --workers "$WORKERS" --schemes int4_g32 --pages 64 --cuts 64x4 128x4 128x8 256x8 --stages 2 3 4 --output "$RESULTS/sweep_groups.json" ;;
     grouped) # INT4 in groups
-      part grouped 100 "$PYTHON" -m pytest -q -p no:cacheprovider -n 9 -k int4_g32 --junitxml="$RESULTS/kernels_grouped.xml" tests/kernels/test_kernels_device.py
+      WORKERS=9 device_tests grouped 100 -k int4_g32
       part bench_grouped 60 $BENCH --batch 32 --length 16384 --baselines --schemes int4_g32 int4_per_token_head --output "$RESULTS/decode_grouped.json" ;;
     store_registers) # more programs a unit against spills
       part store_registers 100 "$PYTHON" benchmarks/store_kv.py --schemes int8_per_token_head fp8_per_token_head int4_per_token_head --registers 0 96 64 --warps 2 4 --output "$RESULTS/store_registers.json" ;;
-    variants) # 4-bit decode kernels side by side, right before fast; then stores that load their rows early
-      part variants 150 "$PYTHON" benchmarks/decode_variants.py --workers "$WORKERS" --check-seconds 80 --output "$RESULTS/decode_variants.json" ${VARIANT_ARGS:-}
-      part variants_store 80 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head kivi4 --early 0 1 --warps 2 4 --registers 0 96 --budget 0.05 --output "$RESULTS/store_variants.json" ;;
+    variants) # 4-bit decode kernels side by side, right before fast
+      part variants 170 "$PYTHON" benchmarks/decode_variants.py --workers "$WORKERS" --check-seconds 85 --output "$RESULTS/decode_variants.json" ${VARIANT_ARGS:-} ;;
+    variants_store) # the block kernel's cuts: byte for byte the launcher's own, and their times
+      part variants_store 110 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head int4_g32 kivi4 --cuts 2x0x0x0 4x0x0x0 4x0x1x0 2x0x0x1 2x128x0x1 4x0x0x1 4x96x0x1 4x0x0x2 4x96x0x2 4x128x0x2 4x128x0x4 --budget 0.02 --output "$RESULTS/store_variants.json" ;;
+    windowed) # KIVI-4 and what else was written after the last visit, alone: kernels, newest tokens in pages, 1024 + u
+      device_tests windowed 120 -k "kivi or unpacked or nan_scale or forms or two_heads" ;;
     variants_counters) # why a variant is as slow as it is
       part variants_counters "${COUNTER_SECONDS:-55}" ncu --clock-control none --csv --kernel-name "regex:decode_(unpacked|grouped|partial)_kernel" --section SpeedOfLight --section SchedulerStats --section WarpStateStats --section InstructionStats --section Occupancy --section MemoryWorkloadAnalysis --log-file "$RESULTS/variants_counters.csv" "$PYTHON" benchmarks/decode_variants.py --once --heads "${COUNTER_HEADS:-d128}" --variants ${COUNTER_VARIANTS:-int4_g32/64/unpacked/32x1x4x8 kivi4/64/unpacked/32x1x4x8} ;;
     store)

@@ -29,6 +29,9 @@ from adrbench.kernels.store.window_launch import store_windowed
 from decode_providers import OURS
 from decode_timing import ceilings, last_level_cache_bytes, time_calls
 
+Cut = tuple[int | None, int | None, int, int]
+"""Warps, limit of registers (None: the launcher's own), 1 where rows are loaded before slots, heads of a program."""
+
 
 def slots_for(tokens: int, page: int, start: int) -> torch.Tensor:
     """Slots of a prompt of ``tokens`` on shuffled pages, the first token at offset ``start`` of its page."""
@@ -38,7 +41,17 @@ def slots_for(tokens: int, page: int, start: int) -> torch.Tensor:
     return order[position // page] * page + position % page
 
 
-def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int, budget_s: float) -> dict[str, Any]:
+def set_cut(cut: Cut | None) -> None:
+    """Let the launcher cut the block kernel as ``cut``; None: as it would by itself."""
+    warps, registers, early, heads = cut or (None, None, 0, 0)
+    launch.BLOCK_WARPS, launch.BLOCK_REGISTERS = warps, registers
+    launch.BLOCK_EARLY, launch.BLOCK_HEADS = bool(early), heads
+
+
+def row(
+    name: str, heads: int, dim: int, tokens: int, page: int, start: int, budget_s: float, cut: Cut
+) -> dict[str, Any]:
+    """``wrong_bytes``: of the whole cache, against the launcher's own cut, which tests compare with the reference."""
     layout = PageLayout(scheme(name), heads, dim, page)
     written = tokens * layout.scheme.bytes_per_token(heads, dim)
     read = 4 * tokens * heads * dim
@@ -53,15 +66,20 @@ def row(name: str, heads: int, dim: int, tokens: int, page: int, start: int, bud
         value = torch.randn_like(key)
         calls.append(lambda c=cache, k=key, v=value, s=slots: store(c, k, v, s, **scales))
     timing = time_calls(calls, budget_s)
+    usual = PagedCache.allocate(layout, cache.pages, "cuda")
+    set_cut(None)
+    store(usual, key, value, slots, **scales)
+    set_cut(cut)
     return {
         "scheme": name, "kv_heads": heads, "dim": dim, "tokens": tokens, "page": page,
+        "wrong_bytes": int((usual.buffer != cache.buffer).sum()),
         "prompt": "block" if start == 0 else "ragged", "median_us": timing.median_us, "low_us": timing.low_us,
         "high_us": timing.high_us, "bytes": read + written, "bytes_per_s": (read + written) / timing.median_us * 1e6,
     }  # fmt: skip
 
 
 def row_windowed(
-    name: str, heads: int, dim: int, tokens: int, page: int, start: int, budget_s: float
+    name: str, heads: int, dim: int, tokens: int, page: int, start: int, budget_s: float, _cut: Cut
 ) -> dict[str, Any]:
     """``row`` of a scheme with a 16-bit window: a prompt, or one token each of ``tokens`` (few) sequences.
 
@@ -112,19 +130,14 @@ def compile_ahead(arguments: list[str], workers: int, limit_s: float = 60.0) -> 
             process.wait()
 
 
-Cut = tuple[int | None, int | None, int]
-"""Warps, limit of registers (None: the launcher's own), and 1 where rows are loaded before their slots."""
-
-
 def measure(name: str, shape: tuple[int, int, int, int, int], cut: Cut, budget_s: float) -> dict[str, Any]:
     """``row`` with the block kernel cut as ``cut``, or why there is none."""
     heads, dim, tokens, page, start = shape
-    warps, registers, early = cut
-    launch.BLOCK_WARPS, launch.BLOCK_REGISTERS, launch.BLOCK_EARLY = warps, registers, bool(early)
-    chosen = {"warps": warps, "registers": registers, "early": early}
+    set_cut(cut)
+    chosen = dict(zip(("warps", "registers", "early", "program_heads"), cut, strict=True))
     try:
         timed = row_windowed if scheme(name).depends_on_length else row
-        return timed(name, heads, dim, tokens, page, start, budget_s) | chosen
+        return timed(name, heads, dim, tokens, page, start, budget_s, cut) | chosen
     except Exception as problem:
         failed = f"{type(problem).__name__}: {str(problem)[:300]}"
         return {
@@ -139,7 +152,7 @@ def measure(name: str, shape: tuple[int, int, int, int, int], cut: Cut, budget_s
 
 def show(found: dict[str, Any], ceiling: float) -> None:
     head = f"store {found['scheme']:<22} {found['kv_heads']}x{found['dim']} {found['tokens']} tokens"
-    cut = f"warps {found['warps']} registers {found['registers']} early {found['early']}"
+    cut = f"warps {found['warps']} registers {found['registers']} early {found['early']} heads {found['program_heads']}"
     if "failed" in found:
         print(f"{head} {cut} {found['failed']}", flush=True)
         return
@@ -156,11 +169,18 @@ def main() -> None:
     parser.add_argument("--warps", type=int, nargs="+", default=[None], help="of the block kernel")
     parser.add_argument("--registers", type=int, nargs="+", default=[None], help="limits of the block kernel's threads")
     parser.add_argument("--early", type=int, nargs="+", default=[0], help="1: rows are loaded before their slots")
+    parser.add_argument("--program-heads", type=int, nargs="+", default=[0], help="of one program; 0: one, as it was")
+    parser.add_argument("--cuts", nargs="+", help="WARPSxREGISTERSxEARLYxHEADS, in place of the product of these")
     parser.add_argument("--budget", type=float, default=0.12, help="seconds of replays for one row")
     parser.add_argument("--workers", type=int, default=0, help="processes that compile ahead")
     parser.add_argument("--shard", type=int, nargs=2, default=(0, 0), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    shapes, cuts = ((8, 128), (4, 256)), list(itertools.product(args.warps, args.registers, args.early))
+    shapes, cuts = (
+        ((8, 128), (4, 256)),
+        list(itertools.product(args.warps, args.registers, args.early, args.program_heads)),
+    )
+    if args.cuts:
+        cuts = [(int(w), int(r), int(e), int(h)) for w, r, e, h in (cut.split("x") for cut in args.cuts)]
     shard, shards = args.shard
     if shards:
         jobs = list(itertools.product(shapes, args.schemes, cuts))[shard::shards]

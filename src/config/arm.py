@@ -18,7 +18,7 @@ class Plugin(Section):
     base: str | None = Field(None, description="L3: enum member whose class is subclassed; default: `backend`")
     scheme: str | None = Field(
         None,
-        description="L3 with `CUSTOM`: cache scheme of src/kernels/formats, such as `int8_per_token_head`",
+        description="L3 with `CUSTOM`: cache scheme of src/kernels/formats, such as `int8_per_token_head` or `kivi4`",
     )
 
 

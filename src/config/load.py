@@ -20,6 +20,7 @@ from adrbench.config.policy import Policy, Violation
 from adrbench.device import rules
 from adrbench.kernels.formats import scheme as named_scheme
 from adrbench.kernels.formats import schemes
+from adrbench.kernels.formats.served import backend_problem
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
 from pydantic import BaseModel, ValidationError
@@ -216,13 +217,7 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
         problems.append(f"{where}.env.{name}: this variable belongs to the job; remove it")
     if arm.plugin and arm.plugin.mechanism == "L3" and not arm.plugin.backend:
         problems.append(f"{where}.plugin.backend: L3 needs the backend to override, such as CPU_ATTN or CUSTOM")
-    if arm.plugin and arm.plugin.scheme is not None:
-        if arm.plugin.backend != "CUSTOM":
-            problems.append(f"{where}.plugin.scheme: only backend CUSTOM stores schemes, not {arm.plugin.backend!r}")
-        if arm.plugin.scheme not in schemes():
-            problems.append(
-                f"{where}.plugin.scheme: {arm.plugin.scheme!r} is unknown; allowed are {', '.join(schemes())}"
-            )
+    problems += [f"{where}.plugin.scheme: {problem}" for problem in _custom_problems(platform, arm)]
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
         problems.append(f"{where}.plugin.priority: L2 needs the backends to try first")
     problems += [f"{where}.{problem}" for problem in _kv_simulation_problems(platform, arm)]
@@ -232,6 +227,35 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
         except re.error as error:
             problems.append(f"{where}.expect_failure: {arm.expect_failure!r} is not a regular expression ({error})")
     return problems
+
+
+def _custom_problems(platform: Platform, arm: Arm) -> list[str]:
+    """What keeps the backend CUSTOM from serving the scheme that an arm names."""
+    if arm.plugin is None or arm.plugin.scheme is None:
+        return []
+    problems = []
+    if arm.plugin.backend != "CUSTOM":
+        problems.append(f"only backend CUSTOM stores schemes, not {arm.plugin.backend!r}")
+    if arm.plugin.scheme not in schemes():
+        return [*problems, f"{arm.plugin.scheme!r} is unknown; allowed are {', '.join(schemes())}"]
+    scheme = named_scheme(arm.plugin.scheme)
+    if problem := backend_problem(scheme):
+        can = ", ".join(name for name in schemes() if backend_problem(named_scheme(name)) is None)
+        problems.append(f"backend CUSTOM cannot serve it ({problem}); it can serve {can}")
+    elif scheme.depends_on_length and not _caches_no_prefixes(platform, arm):
+        problems.append(f"{arm.plugin.scheme} {RECENT}")
+    return problems
+
+
+RECENT = (
+    "keeps the newest tokens in 16 bit, so a cached prefix would be recent for one request and old for another; add "
+    "--no-enable-prefix-caching to `serve.args` or the arm"
+)
+
+
+def _caches_no_prefixes(platform: Platform, arm: Arm) -> bool:
+    flags = {s.path[0] for s in policies.settings(platform.serve.args + policies.arm_flags(arm))}
+    return "no-enable-prefix-caching" in flags
 
 
 def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
@@ -270,12 +294,8 @@ def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
         )
     if scheme.needs_calibration and wanted.scales is None:
         problems.append(f"kv_simulation.scales: {wanted.scheme} has static scales; name the calibration evidence")
-    flags = {s.path[0] for s in policies.settings(platform.serve.args + policies.arm_flags(arm))}
-    if scheme.depends_on_length and "no-enable-prefix-caching" not in flags:
-        problems.append(
-            f"kv_simulation.scheme: {wanted.scheme} keeps the newest tokens in 16 bit, so a cached prefix would be "
-            "recent for one request and old for another; add --no-enable-prefix-caching to `serve.args` or the arm"
-        )
+    if scheme.depends_on_length and not _caches_no_prefixes(platform, arm):
+        problems.append(f"kv_simulation.scheme: {wanted.scheme} {RECENT}")
     return problems
 
 

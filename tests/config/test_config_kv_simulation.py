@@ -76,6 +76,26 @@ def test_prefix_caching_is_refused_where_a_cached_block_would_be_read_in_two_way
         run({"kv_simulation": {"scheme": scheme}}, CACHING)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "caching", "words"),
+    [
+        ("kivi4", False, None),
+        ("kivi4", True, "plugin.scheme: kivi4 keeps the newest tokens in 16 bit.*--no-enable-prefix-caching"),
+        ("int4_g32", True, None),
+        ("kivi2", False, "plugin.scheme: backend CUSTOM cannot serve it.*no kernel.*can serve .*kivi4"),
+        ("int8_per_head", False, "plugin.scheme: backend CUSTOM cannot serve it.*needs calibrated scales"),
+    ],
+)
+def test_the_backend_s_schemes_are_those_that_it_has_kernels_for(run, scheme, caching, words):
+    arm = {"attention_backend": "CUSTOM", "plugin": {"mechanism": "L3", "backend": "CUSTOM", "scheme": scheme}}
+    arguments = CACHING if caching else [*CACHING, "--no-enable-prefix-caching"]
+    if words is None:
+        assert run(arm, arguments)
+        return
+    with pytest.raises(ConfigError, match=words):
+        run(arm, arguments)
+
+
 def test_the_settings_reach_the_plugin_and_the_expectation(run):
     loaded = run({"kv_simulation": {"scheme": "kivi4", "parameters": {"group": 64}}})
     server = servers.server(loaded, loaded.platform.arm("simulated"), "models/cpu", "python")

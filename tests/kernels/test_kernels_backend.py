@@ -37,10 +37,10 @@ def sources(request, tmp_path_factory):
     return folder
 
 
-def checks(sources: Path, scheme: str) -> dict:
+def checks(sources: Path, *arguments: str, script: str = "backend_checks.py") -> dict:
     path = f"{ROOT / 'pythonpath'}{os.pathsep}{sources}"
     done = subprocess.run(
-        [str(SERVE), str(ROOT / "tests/kernels/backend_checks.py"), scheme],
+        [str(SERVE), str(ROOT / "tests/kernels" / script), *arguments],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -66,6 +66,53 @@ def test_backend_serves_prompts_chunks_and_decodes_and_its_pool_grows(sources, s
     assert hybrid["tokens"] % 16 == 0
 
 
+@pytest.fixture(scope="module")
+def windowed(sources):
+    return checks(sources, script="window_checks.py")
+
+
+def test_a_window_lives_in_pages_of_its_request(windowed):
+    served = windowed["served"]
+    # Two prompts, a chunk beside a decode, decodes, a preempted request's pages reused, and that request again: every
+    # row against the torch reference of whole requests, whose error here is the kernel's and fp16's alone.
+    assert len(served["errors"]) == 8
+    assert max(served["errors"]) < 4e-3
+    assert served["window"] == 8
+    assert served["held"] == {"a": 8 + 4, "b": 8 + 2}
+    assert served["reused"] > 0
+    assert served["dummy"] == 0
+    assert served["free"] == 31  # all but vLLM's null block
+
+
+def test_the_longest_request_and_its_window_fit_the_block_table_and_the_pool(windowed):
+    used, columns = windowed["longest"]
+    assert used == 8 + 7 <= columns
+    pool = windowed["pool"]
+    assert pool["page"] == 64 * 8 * (2 * (64 + 16))
+    assert pool["window"] == 7
+    assert pool["longest"] == (16384 // 64 + 7) * pool["page"]
+    assert pool["other"] == 0
+    most, room = pool["most"]
+    assert most <= room
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("prefix", "--no-enable-prefix-caching"),
+        ("manager", "--no-enable-prefix-caching"),
+        ("speculative", "speculative decoding"),
+        ("transfer", "transfer of a cache"),
+        ("kivi2", "kivi2: no kernel"),
+        ("static", "int8_per_head needs calibrated scales"),
+        ("small", "use a larger page"),
+    ],
+)
+def test_what_a_window_cannot_have_is_refused_by_name(windowed, case, words):
+    assert windowed["refusals"]["none"] == "PageSpec"
+    assert words in windowed["refusals"][case]
+
+
 OVERRIDDEN = {
     "vllm/v1/attention/backends/triton_attn.py": {
         "TritonAttentionBackend": ["get_kv_cache_shape", "get_kv_cache_stride_order", "get_builder_cls"],
@@ -77,6 +124,10 @@ OVERRIDDEN = {
     },
     "vllm/v1/kv_cache_interface.py": {"FullAttentionSpec": ["merge", "__post_init__"]},
     "vllm/model_executor/layers/attention/attention.py": {"Attention": ["get_kv_cache_spec"]},
+    "vllm/v1/core/single_type_kv_cache_manager.py": {
+        "SingleTypeKVCacheManager": ["get_num_blocks_to_allocate", "allocate_new_blocks"],
+    },
+    "vllm/v1/worker/block_table.py": {"BlockTable": ["__init__"]},
 }
 """What we override, call or replace, by file and class."""
 

@@ -76,6 +76,21 @@ def test_kivi_store_is_byte_exact(shape, calls):
     assert store_check._windowed("kivi4", shape, calls, torch.bfloat16)("cuda") == 0
 
 
+@pytest.mark.parametrize(("shape", "calls"), [w for w in WINDOWED if w[0][2] % 64 == 0 or w[0][0] > 1])
+def test_kivi_keeps_and_reads_its_newest_tokens_in_pages(shape, calls):
+    torch.manual_seed(1)
+    assert store_check._in_pages("kivi4", shape, calls, torch.bfloat16)("cuda") == 0
+
+
+@pytest.mark.parametrize(("name", "shape", "config"), check.FORM_CASES)
+def test_forms_that_no_table_has_match_fp32(name, shape, config):
+    torch.manual_seed(2)
+    problem = check.build(name, shape, torch.bfloat16, "cuda")
+    out = problem.attend(config)
+    assert torch.equal(out, problem.attend(config)), "two runs differ: a race"
+    assert check.relative_error(out, problem.expected()) <= 1e-2
+
+
 @pytest.mark.parametrize("name", INTEGERS)
 def test_a_nan_scale_of_an_unwritten_slot_does_not_reach_the_output(name):
     shape, outs = Shape(8, 2, 128, 64, (70, 129)), []
@@ -92,6 +107,15 @@ def test_codes_unpacked_in_registers_match_fp32(name, shape, config):
     torch.manual_seed(2)
     problem = check.build(name, shape, torch.bfloat16, "cuda")
     assert check.relative_error(problem.attend(config), problem.expected()) <= 1e-2
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("shape", [store_check.RUNS, (1000, 8, 128, 64, 17)])
+def test_store_of_two_heads_a_program_is_byte_exact(name, shape, heads, monkeypatch):
+    monkeypatch.setattr(store_launch, "BLOCK_HEADS", heads)
+    torch.manual_seed(1)
+    assert store_check._store(name, shape)("cuda") == 0
 
 
 @pytest.mark.parametrize("early", [False, True])

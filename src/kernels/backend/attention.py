@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 import torch
 from adrbench.kernels.backend.metadata import CustomMetadata, CustomMetadataBuilder, Prompts
 from adrbench.kernels.backend.prefill import attend_for
+from adrbench.kernels.backend.refusals import refuse
 from adrbench.kernels.decode.launch import HEAD_DIMS, decode
 from adrbench.kernels.formats import Scheme
 from adrbench.kernels.formats import scheme as scheme_of
 from adrbench.kernels.formats.layout import PAGE_MULTIPLE, PagedCache, PageLayout
-from adrbench.kernels.store.launch import load, scope_of, store
+from adrbench.kernels.formats.served import backend_problem
+from adrbench.kernels.store.launch import load, store
 from adrbench.serve import plugin
 from vllm.v1.attention.backend import AttentionType, MultipleOf
 from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend, TritonAttentionImpl
@@ -31,15 +33,14 @@ def active_scheme() -> Scheme:
     """The scheme that the arm's configuration names (``plugin.scheme``).
 
     Raises:
-        ValueError: no scheme, one that needs calibrated scales, or one that is wrong when compiled.
+        ValueError: no scheme, one that needs calibrated scales, or one without kernels.
     """
     name = plugin.settings().get("scheme")
     if not name:
         raise ValueError("backend CUSTOM needs plugin.scheme, a scheme of src/kernels/formats")
     found = scheme_of(name)
-    if found.is_static:
-        raise ValueError(f"backend CUSTOM: {name} needs calibrated scales; use a scheme with one per token and head")
-    scope_of(found)  # raises where no kernel exists
+    if problem := backend_problem(found):
+        raise ValueError(f"backend CUSTOM: {problem}")
     return found
 
 
@@ -109,17 +110,6 @@ class CustomBackend(TritonAttentionBackend):  # type: ignore[misc]
     @classmethod
     def supports_batch_invariance(cls) -> bool:
         return False
-
-
-def refuse(**features: Any) -> None:
-    """Raise for the first feature that is in use.
-
-    Raises:
-        NotImplementedError: naming the feature.
-    """
-    for name, value in features.items():
-        if value:
-            raise NotImplementedError(f"backend CUSTOM does not serve {name.replace('_', ' ')} ({value})")
 
 
 class CustomImpl(TritonAttentionImpl):  # type: ignore[misc]
@@ -198,23 +188,42 @@ class CustomImpl(TritonAttentionImpl):  # type: ignore[misc]
         if attn_metadata is None:
             return output.fill_(0)  # vLLM's profiling run
         refuse(non_causal_attention=not attn_metadata.causal)
-        decodes = attn_metadata.decodes
         cache = self.cache_of(kv_cache)
-        if decodes:
-            decode(
-                query[:decodes], cache, attn_metadata.block_table[:decodes], attn_metadata.seq_lens[:decodes],
-                self.scale, out=output[:decodes], longest=attn_metadata.reach,
-            )  # fmt: skip
+        past = self._append(key, value, cache, attn_metadata)
+        if attn_metadata.decodes:
+            self._decode(query, cache, attn_metadata, output)
         if attn_metadata.prompts is not None:
-            self._prompts(query, key, value, cache, output, attn_metadata.prompts)
+            self._prompts(query, key, value, past, output, attn_metadata.prompts)
         return output
+
+    def _append(
+        self,
+        key: torch.Tensor,
+        value: torch.Tensor,  # noqa: ARG002
+        cache: PagedCache,
+        step: CustomMetadata,
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Keys and values ``[tokens, kv_heads, dim]`` of what the step's prompts continue, None where all begin.
+
+        The step's rows were stored by ``do_kv_cache_update``; rows of this step are replaced by the caller.
+        """
+        if step.prompts is None or step.prompts.context is None:
+            return None
+        return load(cache, step.prompts.context.slots, key.dtype)
+
+    def _decode(self, query: torch.Tensor, cache: PagedCache, step: CustomMetadata, output: torch.Tensor) -> None:
+        decodes = step.decodes
+        decode(
+            query[:decodes], cache, step.block_table[:decodes], step.seq_lens[:decodes], self.scale,
+            out=output[:decodes], longest=step.reach,
+        )  # fmt: skip
 
     def _prompts(
         self,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        cache: PagedCache,
+        past: tuple[torch.Tensor, torch.Tensor] | None,
         output: torch.Tensor,
         prompts: Prompts,
     ) -> None:
@@ -222,7 +231,8 @@ class CustomImpl(TritonAttentionImpl):  # type: ignore[misc]
         key, value, starts, longest = key[rows], value[rows], prompts.starts, prompts.longest
         if (context := prompts.context) is not None:
             # This step's own rows stay as they are; only earlier ones went through the cache's format.
-            all_keys, all_values = load(cache, context.slots, query.dtype)
+            assert past is not None
+            all_keys, all_values = past
             all_keys.index_copy_(0, context.fresh, key)
             all_values.index_copy_(0, context.fresh, value)
             key, value, starts, longest = all_keys, all_values, context.starts, context.longest

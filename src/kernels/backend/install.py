@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 BACKEND = "adrbench.kernels.backend.attention.CustomBackend"
+WINDOWED = "adrbench.kernels.backend.windowed.CustomWindowedBackend"
 
 
 def install(scheme: str) -> None:
@@ -21,15 +22,19 @@ def install(scheme: str) -> None:
 
     Raises:
         KeyError: unknown scheme.
+        ValueError: a scheme that the backend cannot serve.
         AttributeError: this vLLM has none of the places that are known; name and version tell which.
     """
     from adrbench.kernels.formats import scheme as scheme_of
+    from adrbench.kernels.formats.served import backend_problem
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-    scheme_of(scheme)
-    register_backend(AttentionBackendEnum.CUSTOM, BACKEND)
-    _specify(scheme)
-    _manage()
+    found = scheme_of(scheme)
+    if problem := backend_problem(found):
+        raise ValueError(f"backend CUSTOM: {problem}")
+    register_backend(AttentionBackendEnum.CUSTOM, WINDOWED if found.depends_on_length else BACKEND)
+    _specify(scheme, found.depends_on_length)
+    _manage(found.depends_on_length)
     _align_hybrid(scheme)
 
 
@@ -37,7 +42,7 @@ def _is_ours(layer: Any) -> bool:
     return bool(layer.attn_backend.get_name() == "CUSTOM")
 
 
-def _specify(scheme: str) -> None:
+def _specify(scheme: str, windowed: bool) -> None:
     """``Attention.get_kv_cache_spec`` gives a ``PageSpec`` for layers that CUSTOM serves."""
     from vllm.model_executor.layers.attention import Attention
 
@@ -51,6 +56,10 @@ def _specify(scheme: str) -> None:
             return original(self, vllm_config)
         from adrbench.kernels.backend.spec import PageSpec
 
+        if windowed:
+            from adrbench.kernels.backend.window_pages import refuse_settings
+
+            refuse_settings(scheme, vllm_config)
         return PageSpec(
             block_size=vllm_config.cache_config.block_size, num_kv_heads=self.num_kv_heads,
             head_size=self.head_size, dtype=self.kv_cache_torch_dtype, scheme=scheme,
@@ -60,12 +69,17 @@ def _specify(scheme: str) -> None:
     Attention.get_kv_cache_spec = get_kv_cache_spec
 
 
-def _manage() -> None:
-    """Pages of a ``PageSpec`` are managed like those of full attention."""
+def _manage(windowed: bool) -> None:
+    """Pages of a ``PageSpec`` are managed like those of full attention, and windows are pages beside them."""
     from adrbench.kernels.backend.spec import PageSpec
     from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager, spec_manager_map
 
     spec_manager_map[PageSpec] = FullAttentionManager
+    if windowed:
+        from adrbench.kernels.backend.window_pages import WindowedManager, widen_block_tables
+
+        spec_manager_map[PageSpec] = WindowedManager
+        widen_block_tables()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ rest are prompts or chunks of prompts. Nothing here waits for the device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -19,13 +19,16 @@ class Context:
     """Everything that the step's prompts attend to, tokens of earlier steps included.
 
     ``slots``: int64 ``[tokens]``, sequence after sequence. ``fresh``: int64, the places among them of
-    this step's own tokens. ``starts``: int32 ``[prompts + 1]``. ``longest``: tokens of the longest.
+    this step's own tokens. ``starts``: int32 ``[prompts + 1]``. ``longest``: tokens of the longest. ``before``: int32
+    ``[prompts]``, tokens of earlier steps, ``longest_before`` the greatest of them.
     """
 
     slots: torch.Tensor
     fresh: torch.Tensor
     starts: torch.Tensor
     longest: int
+    before: torch.Tensor
+    longest_before: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class Prompts:
 @dataclass
 class CustomMetadata:
     """One step. ``decodes`` requests of one token each come first; ``reach``: the longest sequence that the
-    launch is cut for (the model's maximum, so that a captured graph serves every length)."""
+    launch is cut for (the model's maximum, so that a captured graph serves every length). ``query_starts``: int32
+    ``[requests + 1]``. ``window``: int32 ``[requests, window_pages]``, pages of the 16-bit windows, which come before
+    those of ``block_table``; None without windows."""
 
     num_actual_tokens: int
     decodes: int
@@ -52,12 +57,15 @@ class CustomMetadata:
     block_table: torch.Tensor
     slot_mapping: torch.Tensor
     prompts: Prompts | None
+    query_starts: torch.Tensor
+    window: torch.Tensor | None = None
     causal: bool = True
 
 
 def context_of(
-    table: torch.Tensor, lengths: torch.Tensor, query_starts: torch.Tensor, page: int, total: int, longest: int
-) -> Context:
+    table: torch.Tensor, lengths: torch.Tensor, query_starts: torch.Tensor, page: int, total: int, longest: int,
+    longest_before: int,
+) -> Context:  # fmt: skip
     """Slots of all tokens of the prompts, on the device.
 
     Args:
@@ -67,6 +75,7 @@ def context_of(
         page: tokens of a page.
         total: sum of ``lengths``, known on the host: no copy back is needed.
         longest: greatest of ``lengths``.
+        longest_before: the same of the tokens of earlier steps.
     """
     prompts = torch.arange(lengths.shape[0], device=lengths.device)
     starts = torch.zeros(lengths.shape[0] + 1, dtype=torch.int32, device=lengths.device)
@@ -74,11 +83,11 @@ def context_of(
     owner = torch.repeat_interleave(prompts, lengths, output_size=total)
     position = torch.arange(total, device=lengths.device) - starts[owner]
     slots = table[owner, position // page].long() * page + position % page
-    queries = query_starts[1:] - query_starts[:-1]
-    is_fresh = position >= (lengths - queries)[owner]
+    before = lengths - (query_starts[1:] - query_starts[:-1])
+    is_fresh = position >= before[owner]
     # Sorting keeps the size of the result known on the host, which a selection by mask would not.
     order = torch.argsort(is_fresh, descending=True, stable=True)
-    return Context(slots, order, starts, longest)
+    return Context(slots, order, starts, longest, before, longest_before)
 
 
 class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
@@ -89,6 +98,7 @@ class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
     def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         self.page = int(kv_cache_spec.block_size)
+        self.window_pages = int(kv_cache_spec.window_pages)
         self.reach = int(vllm_config.model_config.max_model_len)
         self._init_reorder_batch_threshold(1, supports_spec_as_decode=False)
 
@@ -101,18 +111,24 @@ class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         """vLLM's entry; ``common_prefix_len`` above 0 never comes (cascade attention is refused)."""
         common = common_attn_metadata
         decodes, prefills, _, _ = split_decodes_and_prefills(common, decode_threshold=1)
+        # Views of vLLM's own buffers: a captured graph reads what the next step puts there.
+        window, table = None, common.block_table_tensor
+        if self.window_pages:
+            window, table = table[:, : self.window_pages], table[:, self.window_pages :]
         return CustomMetadata(
             num_actual_tokens=common.num_actual_tokens,
             decodes=decodes,
             reach=self.reach,
             seq_lens=common.seq_lens,
-            block_table=common.block_table_tensor,
+            block_table=table,
             slot_mapping=common.slot_mapping,
-            prompts=self._prompts(common, decodes) if prefills else None,
+            prompts=self._prompts(common, decodes, table) if prefills else None,
+            query_starts=common.query_start_loc,
+            window=window,
             causal=common.causal,
         )
 
-    def _prompts(self, common: Any, decodes: int) -> Prompts:
+    def _prompts(self, common: Any, decodes: int, table: torch.Tensor) -> Prompts:
         starts_cpu = common.query_start_loc_cpu[decodes : common.num_reqs + 1]
         first, end = int(starts_cpu[0]), int(starts_cpu[-1])
         queries = starts_cpu[1:] - starts_cpu[:-1]
@@ -126,12 +142,13 @@ class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         if bool((lengths_cpu == queries).all()):
             return Prompts(first, end, starts, longest, None)
         context = context_of(
-            common.block_table_tensor[decodes : common.num_reqs],
+            table[decodes : common.num_reqs],
             common.seq_lens[decodes : common.num_reqs],
             starts,
             self.page,
             int(lengths_cpu.sum()),
             int(lengths_cpu.max()),
+            int((lengths_cpu - queries).max()),
         )
-        fresh = context.fresh[: end - first]
-        return Prompts(first, end, starts, longest, Context(context.slots, fresh, context.starts, context.longest))
+        context = replace(context, fresh=context.fresh[: end - first])
+        return Prompts(first, end, starts, longest, context)

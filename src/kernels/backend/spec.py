@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from adrbench.kernels.formats import scheme as scheme_of
+from adrbench.kernels.formats.layout import PageLayout
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 
@@ -33,6 +34,18 @@ class PageSpec(FullAttentionSpec):  # type: ignore[misc]
         if row != int(row):
             raise ValueError(f"{self.scheme}: {row} bytes a token, head_dim {self.head_size}, are not whole")
         return int(row) * int(self.block_size)
+
+    @property
+    def window_pages(self) -> int:
+        """Pages that a request has beside those of its tokens, for the newest ones in 16 bit."""
+        found = scheme_of(self.scheme)
+        if not found.depends_on_length:
+            return 0
+        return PageLayout(found, self.num_kv_heads, self.head_size, int(self.block_size)).window_pages
+
+    def max_memory_usage_bytes(self, vllm_config: Any) -> int:
+        """Of one request of the model's maximum length."""
+        return int(super().max_memory_usage_bytes(vllm_config)) + self.window_pages * int(self.page_size_bytes)
 
     @classmethod
     def merge(cls, specs: list[Any]) -> Any:

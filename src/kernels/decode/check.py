@@ -175,12 +175,25 @@ UNPACKED_CASES = (
 )
 """What the other cases' launches do not reach: codes unpacked to fp16, and 16-bit windows beside them."""
 
+PIECES = LaunchConfig(64, 4, 3, 3, forms=("pieces",))
+FORM_CASES = (
+    # Whole tiles and pieces, in several tiles of pieces; sequences that end inside a piece, a tile, the first tile.
+    ("int4_per_token_head", Shape(4, 1, 64, 80, (80 * 5 + 70, 63, 0, 81, 80, 64)), PIECES),
+    ("int4_per_token_head", Shape(4, 1, 64, 16, (16 * 7 + 3, 1, 0, 64, 65)), PIECES),
+    ("int8_per_token_head", Shape(6, 1, 64, 144, (144 * 2 + 130, 128)), PIECES),
+    ("int4_g32", Shape(6, 1, 128, 64, (130, 0, 33)), LaunchConfig(32, 1, 3, 2, "unpacked", forms=("chain", "lazy"))),
+    ("kivi4", Shape(6, 1, 64, 64, (300, 129)), LaunchConfig(32, 1, 3, 2, "unpacked", forms=("lazy",))),
+)
+"""Forms of kernels that no table has yet."""
+
 
 def unpacked_cases() -> list[Case]:
     return [
-        Case("decode", "int4", f"decode {name} {config.kernel}, {shape}", run(name, shape, config, torch.float16),
-             tolerance(name, config), ("fp16:dot",))
-        for name, shape, config in UNPACKED_CASES
+        Case("decode", scheme(name).key.values.name,
+             f"decode {name} {'+'.join((config.kernel, *config.forms))}, {shape}",
+             run(name, shape, config, torch.float16), tolerance(name, config),
+             ("fp16:dot",) if config.kernel else ("int8:dot",))
+        for name, shape, config in (*UNPACKED_CASES, *FORM_CASES)
     ]  # fmt: skip
 
 

@@ -14,12 +14,16 @@ import torch
 
 MAX_SPLITS = 128
 
+FORMS = {"": ("pieces",), "unpacked": ("chain", "lazy")}
+
 
 @dataclass(frozen=True)
 class LaunchConfig:
     """``tile`` tokens per step, ``warps`` per program, ``stages`` of loads in flight, ``splits`` per sequence.
 
-    ``kernel``: ``unpacked`` for 4-bit codes that become fp16 in registers; empty for the scheme's own.
+    ``kernel``: ``unpacked`` for 4-bit codes that become fp16 in registers; empty for the scheme's own. ``registers``: a
+    limit for each thread on NVIDIA, so that more programs fit a unit; 0: the compiler's choice. ``forms``: variants of
+    a kernel that no table has yet: ``pieces`` (``decode/pieces.py``), ``chain`` and ``lazy`` (``decode/unpacked.py``).
 
     ``stages`` is at least 2 for products of 8-bit codes: with loads that are not pipelined, Triton 3.6 compiles
     8-bit rows of 128 bytes and more to wrong results on sm_90 (docs/kernels.md).
@@ -30,8 +34,15 @@ class LaunchConfig:
     stages: int
     splits: int
     kernel: str = ""
+    registers: int = 0
+    forms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        known = FORMS.get(self.kernel, ())
+        if unknown := [form for form in self.forms if form not in known]:
+            raise ValueError(
+                f"form {unknown[0]!r} is unknown for kernel {self.kernel!r}; allowed are {', '.join(known)}"
+            )
         if self.kernel not in ("", "unpacked"):
             raise ValueError(f"kernel is {self.kernel!r}; use '' or 'unpacked'")
         if self.stages < (1 if self.kernel else 2):

@@ -16,6 +16,7 @@ requantisation of P.
 
 import triton
 import triton.language as tl
+from adrbench.kernels.decode.pieces import piece_addresses, piece_counts, whole_addresses
 
 ROUND_TO_INTEGER: tl.constexpr = tl.constexpr(12582912.0)
 """1.5 * 2^23: adding it rounds |x| < 2^22 to the nearest integer and leaves it in the low mantissa bits."""
@@ -182,17 +183,28 @@ def tile_step(
     table_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tile, length, page_stride, scale_stride, head,
     RESIDUAL: tl.constexpr, MAXIMUM: tl.constexpr, CODE: tl.constexpr, PACKED: tl.constexpr, TOKEN_SCALE: tl.constexpr,
     ASM: tl.constexpr, GP: tl.constexpr, ROW: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    SPAN: tl.constexpr,
+    SPAN: tl.constexpr, PART: tl.constexpr,  # "whole" tiles or tiles of "pieces", see ``pieces``; else "any"
 ):  # fmt: skip
     """One tile of tokens: (m [GP], mass [TILE, GP], accumulators [ROW, N]) brought up to date.
 
     ``m`` is the running maximum of log2(p * value scale); ``mass`` holds, per token of the tile, the sum
     of p / 2^m: summed over tokens only once, at the end.
     """
-    p_k, p_v, p_s, m_t = addresses(
-        table_ptr, tile, length, page_stride, scale_stride, head, ROW, ROW, BLOCK, PAGE, TILE, SPAN
-    )
-    b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
+    if PART == "whole":
+        p_k, p_v, p_s, m_t = whole_addresses(
+            table_ptr, tile, length, page_stride, scale_stride, head, ROW, PAGE, TILE
+        )  # fmt: skip
+        b_k = tl.load(k_ptr + p_k)
+    elif PART == "pieces":
+        p_k, p_v, p_s, m_t = piece_addresses(
+            table_ptr, tile, length, page_stride, scale_stride, head, ROW, PAGE, TILE
+        )  # fmt: skip
+        b_k = tl.reshape(tl.load(k_ptr + p_k), (TILE, ROW))
+    else:
+        p_k, p_v, p_s, m_t = addresses(
+            table_ptr, tile, length, page_stride, scale_stride, head, ROW, ROW, BLOCK, PAGE, TILE, SPAN
+        )
+        b_k = tl.load(k_ptr + p_k)  # [TILE, ROW]
     if PACKED:
         s = tl.dot(low_nibbles(b_k, ASM), q0) + tl.dot(high_nibbles(b_k, ASM), q1)
     else:
@@ -222,7 +234,12 @@ def tile_step(
     else:
         mass = mass * alpha[None, :] + p * beta[None, :]
 
-    b_v = loaded_values(v_ptr, p_v, ROW, BLOCK, PAGE, TILE)
+    if PART == "whole":
+        b_v = tl.load(v_ptr + p_v)
+    elif PART == "pieces":
+        b_v = tl.reshape(tl.permute(tl.load(v_ptr + p_v), (1, 0, 2)), (ROW, TILE))
+    else:
+        b_v = loaded_values(v_ptr, p_v, ROW, BLOCK, PAGE, TILE)
     if RESIDUAL > 0:
         high, low = two_codes(p * MAXIMUM, RESIDUAL, CODE)
         b_p = side_by_side(high, low, TILE, GP)
@@ -270,10 +287,16 @@ def decode_partial_kernel(
     MAXIMUM: tl.constexpr,  # largest code of q and p
     RESIDUAL: tl.constexpr,  # see two_codes; 0: 16-bit operands
     ASM: tl.constexpr,  # "ptx" or "none"
+    PIECES: tl.constexpr,  # whole tiles of each page, then the pages' last 16 tokens, see ``pieces``
 ):
     sequence, head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     length = tl.load(length_ptr + sequence)
-    tiles = tile_count(length, PAGE, TILE, SPAN)
+    if PIECES:
+        whole, tiles = piece_counts(length, PAGE, TILE)
+        tiles += whole
+    else:
+        tiles = tile_count(length, PAGE, TILE, SPAN)
+        whole = tiles
     per_split = tl.cdiv(tiles, splits)
     first = split * per_split
     end = tl.minimum(first + per_split, tiles)
@@ -313,12 +336,21 @@ def decode_partial_kernel(
     acc0 = tl.zeros([ROW, N], tl.float32)
     acc1 = tl.zeros([ROW, N], tl.float32)
     p_table = table_ptr + sequence * table_stride
-    for i in range(first, end):
-        m, mass, acc0, acc1 = tile_step(
-            b_q0, b_q1, q_scale, m, mass, acc0, acc1,
-            p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i, length, page_stride, scale_stride, head,
-            RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, BLOCK, TILE, SPAN,
-        )  # fmt: skip
+    if not PIECES or PAGE >= TILE:
+        for i in range(first, tl.minimum(end, whole)):
+            m, mass, acc0, acc1 = tile_step(
+                b_q0, b_q1, q_scale, m, mass, acc0, acc1,
+                p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i, length, page_stride, scale_stride, head,
+                RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, BLOCK, TILE, SPAN,
+                "whole" if PIECES else "any",
+            )  # fmt: skip
+    if PIECES:
+        for i in range(tl.maximum(first, whole), end):
+            m, mass, acc0, acc1 = tile_step(
+                b_q0, b_q1, q_scale, m, mass, acc0, acc1,
+                p_table, k_ptr, v_ptr, ks_ptr, vs_ptr, i - whole, length, page_stride, scale_stride, head,
+                RESIDUAL, MAXIMUM, CODE, PACKED, SCOPE == "token", ASM, GP, ROW, PAGE, BLOCK, TILE, SPAN, "pieces",
+            )  # fmt: skip
 
     total = tl.sum(mass, 0)
     ok = total > 0

@@ -13,9 +13,10 @@ from adrbench.kernels.decode.grouped import decode_grouped_kernel
 from adrbench.kernels.decode.kernel import decode_combine_kernel, decode_partial_kernel
 from adrbench.kernels.decode.unpacked import decode_unpacked_kernel
 from adrbench.kernels.decode.window import decode_window_kernel
-from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, PagedCache, PageLayout, Ring
+from adrbench.kernels.formats.layout import BLOCK_TOKENS, PAGE_MULTIPLE, Newest, PagedCache, PageLayout, Ring, RingPages
 from adrbench.kernels.formats.scheme import Scheme
-from adrbench.kernels.store.launch import codes_pointer, scale_arguments, scope_of
+from adrbench.kernels.formats.served import scope_of
+from adrbench.kernels.store.launch import codes_pointer, scale_arguments
 
 HEAD_DIMS = (64, 128, 256)
 
@@ -69,6 +70,11 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
     """Compile-time arguments of the partial kernel; ``kind`` is a ``Target.kind``."""
     codes = CODES[layout.scheme.key.values.name]
     group = heads // layout.kv_heads
+    if "pieces" in config.forms and (layout.page_size % config.tile != PAGE_MULTIPLE or not layout.values_transposed):
+        raise ValueError(
+            f"form 'pieces': pages of {layout.page_size} tokens are not whole tiles of {config.tile} and "
+            f"{PAGE_MULTIPLE} more"
+        )
     return {
         "KV_HEADS": layout.kv_heads,
         "GROUP": group,
@@ -84,6 +90,7 @@ def constants(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) -
         "MAXIMUM": codes.maximum,
         "RESIDUAL": codes.residual,
         "ASM": "ptx" if kind == "cuda" and codes.packed else "none",
+        "PIECES": "pieces" in config.forms,
     }
 
 
@@ -119,13 +126,16 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
         "WINDOW": scheme.value.residual,
         "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
         "ASM": "ptx" if kind == "cuda" else "none",
+        "CHAIN": "chain" in config.forms,
+        "LAZY": "lazy" in config.forms,
     }
 
 
-def window_constants(layout: PageLayout, fixed: dict[str, Any]) -> dict[str, Any]:
+def window_constants(layout: PageLayout, fixed: dict[str, Any], newest: Newest) -> dict[str, Any]:
     """Compile-time arguments of the kernel of the 16-bit window, beside those of ``unpacked_constants``."""
     names = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "WINDOW", "PARTS")
-    return {name: fixed[name] for name in names} | {"STEP": layout.scheme.key.window_step}
+    ring = {"UNITS": newest.units, "FIRST_VALUE": newest.first_value}
+    return {name: fixed[name] for name in names} | ring | {"STEP": layout.scheme.key.window_step}
 
 
 GROUPED = ("KV_HEADS", "GROUP", "GP", "D", "PAGE", "BLOCK", "TILE", "SPAN", "RESIDUAL", "ASM")
@@ -137,6 +147,11 @@ def launched(layout: PageLayout, heads: int, config: LaunchConfig, kind: str) ->
     if config.kernel == "unpacked":
         return decode_unpacked_kernel, unpacked_constants(layout, heads, config, kind)
     return kernel_of(constants(layout, heads, config, kind))
+
+
+def register_limit(config: LaunchConfig, kind: str) -> dict[str, int]:
+    """The option that limits a thread's registers; AMD's compiler has none."""
+    return {"maxnreg": config.registers} if config.registers and kind == "cuda" else {}
 
 
 def kernel_of(fixed: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -232,6 +247,7 @@ def decode(
         **fixed,
         num_warps=config.warps,
         num_stages=config.stages,
+        **register_limit(config, target.kind),
     )
     decode_combine_kernel[(sequences * heads,)](
         parts, lse, out, D=dim, SPLITS=config.splits, SPLITS_PADDED=triton.next_power_of_2(config.splits)
@@ -242,7 +258,7 @@ def decode(
 def decode_windowed(
     q: torch.Tensor,
     cache: PagedCache,
-    ring: Ring,
+    ring: Ring | RingPages,
     rows: torch.Tensor,
     table: torch.Tensor,
     lengths: torch.Tensor,
@@ -253,7 +269,7 @@ def decode_windowed(
 ) -> torch.Tensor:
     """``decode`` for schemes that keep the newest tokens in 16 bit.
 
-    ``ring`` holds them, sequence i in row ``rows[i]`` (int32); other arguments as ``decode``.
+    ``ring`` holds them, sequence i in row ``rows[i]`` (int32) or pages ``rows[i]``; other arguments as ``decode``.
 
     Raises:
         ValueError: arguments that the kernels do not take, with what they take.
@@ -261,8 +277,7 @@ def decode_windowed(
     _check(q, cache, table, lengths)
     layout, target = cache.layout, current_target()
     sequences, heads, dim = q.shape
-    if rows.shape != (sequences,) or rows.dtype != torch.int32:
-        raise ValueError(f"rows must be int32 [{sequences}], got {rows.dtype} {tuple(rows.shape)}")
+    newest = ring.newest(layout, rows, sequences)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
     if sequences == 0:
         return out
@@ -280,11 +295,11 @@ def decode_windowed(
     strides = (q.stride(0), table.stride(0), cache.key.stride(0), cache.key_scale.stride(0), splits)
     decode_unpacked_kernel[(sequences, layout.kv_heads, splits)](
         q, *planes, table, lengths, parts, lse, softmax_scale, *strides,
-        **fixed, num_warps=config.warps, num_stages=config.stages,
+        **fixed, num_warps=config.warps, num_stages=config.stages, **register_limit(config, target.kind),
     )  # fmt: skip
     decode_window_kernel[(sequences, layout.kv_heads, fixed["PARTS"])](
-        q, *planes, table, lengths, ring.key, ring.value, rows, parts, lse, softmax_scale, *strides,
-        **window_constants(layout, fixed), num_warps=4,
+        q, *planes, table, lengths, newest.key, newest.value, newest.table, parts, lse, softmax_scale, *strides,
+        newest.table.stride(0), newest.stride, **window_constants(layout, fixed, newest), num_warps=4,
     )  # fmt: skip
     decode_combine_kernel[(sequences * heads,)](
         parts, lse, out, D=dim, SPLITS=all_parts, SPLITS_PADDED=triton.next_power_of_2(all_parts)

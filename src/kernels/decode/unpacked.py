@@ -45,16 +45,39 @@ def log2(x, ASM: tl.constexpr):
 @triton.jit
 def group_of_keys(
     k_ptr, p_k, ks_ptr, p_s, q_low, q_high, sum_low, sum_high, h: tl.constexpr,
-    ASM: tl.constexpr, PAGE: tl.constexpr, H: tl.constexpr,
+    ASM: tl.constexpr, PAGE: tl.constexpr, H: tl.constexpr, s, CHAIN: tl.constexpr,
 ):  # fmt: skip
-    """Scores [TILE, GP] times 2^-24 of groups h (low nibbles) and H + h (high nibbles), scaled per token."""
+    """``s`` [TILE, GP] and scores times 2^-24 of groups h (low nibbles) and H + h (high nibbles), scaled per token.
+
+    CHAIN: each of the four terms is added by itself, as a fused multiplication.
+    """
     low, high = unpack(tl.load(k_ptr + p_k + h * 32), ASM)
     scale_low, offset_low = halves_of(tl.load(ks_ptr + p_s + h * PAGE))
     scale_high, offset_high = halves_of(tl.load(ks_ptr + p_s + (H + h) * PAGE))
     offset_low -= 8.0 * scale_low
     offset_high -= 8.0 * scale_high
-    s = tl.dot(low, q_low) * scale_low[:, None] + offset_low[:, None] * sum_low[None, :]
-    return s + (tl.dot(high, q_high) * scale_high[:, None] + offset_high[:, None] * sum_high[None, :])
+    if CHAIN:
+        s = tl.dot(low, q_low) * scale_low[:, None] + s
+        s = offset_low[:, None] * sum_low[None, :] + s
+        s = tl.dot(high, q_high) * scale_high[:, None] + s
+        return offset_high[:, None] * sum_high[None, :] + s
+    else:
+        x = tl.dot(low, q_low) * scale_low[:, None] + offset_low[:, None] * sum_low[None, :]
+        x += tl.dot(high, q_high) * scale_high[:, None] + offset_high[:, None] * sum_high[None, :]
+        return x if h == 0 else s + x
+
+
+@triton.jit
+def scaled(x0, x1, x2, x3, y0, y1, y2, y3, alpha, LAZY: tl.constexpr):
+    """Accumulators [rows, GP] times ``alpha`` [GP]; LAZY: only where a maximum has changed, which few tiles do."""
+    if LAZY:
+        if tl.min(alpha, 0) < 1.0:
+            a = alpha[None, :]
+            x0, x1, x2, x3, y0, y1, y2, y3 = x0 * a, x1 * a, x2 * a, x3 * a, y0 * a, y1 * a, y2 * a, y3 * a
+    else:
+        a = alpha[None, :]
+        x0, x1, x2, x3, y0, y1, y2, y3 = x0 * a, x1 * a, x2 * a, x3 * a, y0 * a, y1 * a, y2 * a, y3 * a
+    return x0, x1, x2, x3, y0, y1, y2, y3
 
 
 @triton.jit
@@ -168,6 +191,8 @@ def decode_unpacked_kernel(
     WINDOW: tl.constexpr,  # newest tokens that another kernel attends to, after the last whole tile before them
     PARTS: tl.constexpr,  # parts of a row of o_ptr beyond ``splits``
     ASM: tl.constexpr,
+    CHAIN: tl.constexpr,  # see group_of_keys
+    LAZY: tl.constexpr,  # see scaled
 ):  # fmt: skip
     """Arguments and outputs as ``kernel.decode_partial_kernel``."""
     sequence, head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -247,12 +272,13 @@ def decode_unpacked_kernel(
             s = tl.where(m_t[:, None], s, float("-inf"))
         elif SCOPE == "group":
             p_s = k_scales + head * (PAGE * 2 * H) + k_token
-            s = group_of_keys(k_ptr, p_k, ks_ptr, p_s, q0, r0, a0, b0, 0, ASM, PAGE, H)
+            s = tl.zeros([TILE, GP], tl.float32)
+            s = group_of_keys(k_ptr, p_k, ks_ptr, p_s, q0, r0, a0, b0, 0, ASM, PAGE, H, s, CHAIN)
             if H > 1:
-                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q1, r1, a1, b1, 1, ASM, PAGE, H)
+                s = group_of_keys(k_ptr, p_k, ks_ptr, p_s, q1, r1, a1, b1, 1, ASM, PAGE, H, s, CHAIN)
             if H > 2:
-                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q2, r2, a2, b2, 2, ASM, PAGE, H)
-                s += group_of_keys(k_ptr, p_k, ks_ptr, p_s, q3, r3, a3, b3, 3, ASM, PAGE, H)
+                s = group_of_keys(k_ptr, p_k, ks_ptr, p_s, q2, r2, a2, b2, 2, ASM, PAGE, H, s, CHAIN)
+                s = group_of_keys(k_ptr, p_k, ks_ptr, p_s, q3, r3, a3, b3, 3, ASM, PAGE, H, s, CHAIN)
             s = tl.where(m_t[:, None], s * q_scale, float("-inf"))
         else:
             number = i % (PAGE // TILE)
@@ -265,38 +291,39 @@ def decode_unpacked_kernel(
         p = tl.exp2(s - m_new[None, :])
         m = m_new
         b_p = p.to(tl.float16)
+        x0, x1, x2, x3, y0, y1, y2, y3 = scaled(x0, x1, x2, x3, y0, y1, y2, y3, alpha, LAZY)
         if SCOPE == "token":
             mass = mass * alpha[None, :] + p * tl.where(m_t, tl.exp2(-log_vs), 0.0)[:, None]
             codes = codes * alpha[None, :] + b_p.to(tl.float32)
             p_v = value_offsets(v_base, v_token, 0, ROW, ROW, PAGE, SPAN)
             low, high = unpack(tl.load(v_ptr + p_v), ASM)
-            x0 = tl.dot(low, b_p, x0 * alpha[None, :])
-            y0 = tl.dot(high, b_p, y0 * alpha[None, :])
+            x0 = tl.dot(low, b_p, x0)
+            y0 = tl.dot(high, b_p, y0)
         else:
             mass = mass * alpha[None, :] + p
             p_s = v_scales + head * (PAGE * 2 * H)
             low, high = group_of_values(
                 v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 0, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
             )
-            x0 = tl.dot(low, b_p, x0 * alpha[None, :])
-            y0 = tl.dot(high, b_p, y0 * alpha[None, :])
+            x0 = tl.dot(low, b_p, x0)
+            y0 = tl.dot(high, b_p, y0)
             if H > 1:
                 low, high = group_of_values(
                     v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 1, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
                 )
-                x1 = tl.dot(low, b_p, x1 * alpha[None, :])
-                y1 = tl.dot(high, b_p, y1 * alpha[None, :])
+                x1 = tl.dot(low, b_p, x1)
+                y1 = tl.dot(high, b_p, y1)
             if H > 2:
                 low, high = group_of_values(
                     v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 2, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
                 )
-                x2 = tl.dot(low, b_p, x2 * alpha[None, :])
-                y2 = tl.dot(high, b_p, y2 * alpha[None, :])
+                x2 = tl.dot(low, b_p, x2)
+                y2 = tl.dot(high, b_p, y2)
                 low, high = group_of_values(
                     v_ptr, vs_ptr, v_base, v_token, m_v, p_s, i, 3, SCOPE, ASM, PAGE, TILE, SPAN, ROW, H
                 )
-                x3 = tl.dot(low, b_p, x3 * alpha[None, :])
-                y3 = tl.dot(high, b_p, y3 * alpha[None, :])
+                x3 = tl.dot(low, b_p, x3)
+                y3 = tl.dot(high, b_p, y3)
 
     total = tl.sum(mass, 0)
     ok = total > 0

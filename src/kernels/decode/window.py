@@ -9,6 +9,7 @@ of the newest 128; the rest is in the ring, at its token's number modulo 128.
 
 import triton
 import triton.language as tl
+from adrbench.kernels.store.window_kernel import ring_block
 
 
 @triton.jit
@@ -58,16 +59,17 @@ def values_of(
     return tl.where(m_code[None, :], x, ring)
 
 
-@triton.jit(do_not_specialize=["splits", "table_stride"])
+@triton.jit(do_not_specialize=["splits", "table_stride", "row_stride"])
 def decode_window_kernel(
     q_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, length_ptr,
-    rk_ptr,  # [rows, KV heads, WINDOW, D] 16 bit: newest keys of each row, token t at t % WINDOW
+    rk_ptr,  # 16 bit: newest tokens, see ``formats.layout.Newest``
     rv_ptr,
-    row_ptr,  # [sequences] int32: row of the ring
-    o_ptr, lse_ptr, softmax_scale, q_stride, table_stride, page_stride, scale_stride, splits,
+    row_ptr,  # [sequences, pages of the ring] int32
+    o_ptr, lse_ptr, softmax_scale, q_stride, table_stride, page_stride, scale_stride, splits, row_stride, ring_stride,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     WINDOW: tl.constexpr, STEP: tl.constexpr,  # keys leave the window STEP at a time
     PARTS: tl.constexpr,
+    UNITS: tl.constexpr, FIRST_VALUE: tl.constexpr,
 ):  # fmt: skip
     """Writes the parts of a row after its ``splits``; other arguments as ``kernel.decode_partial_kernel``."""
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -84,7 +86,6 @@ def decode_window_kernel(
     q1 = tl.load(p_q + ROW, mask=m_g[None, :], other=0.0).to(DTYPE)
     keys_end = length // STEP * STEP
     values_end = tl.maximum(length - WINDOW, 0)
-    ring = (tl.load(row_ptr + sequence).to(tl.int64) * KV_HEADS + head) * (WINDOW * D)
 
     first = (values_end // 32 + tl.program_id(2)) * 32
     t = first + o_t
@@ -92,7 +93,7 @@ def decode_window_kernel(
     page = tl.load(table_ptr + sequence * table_stride + first // PAGE, mask=first < length, other=0).to(tl.int64)
     place = first % PAGE
     codes = page * page_stride + head * (PAGE * ROW) + place * ROW
-    p_ring = ring + (t % WINDOW) * D
+    p_ring = ring_block(row_ptr, sequence, head, first, row_stride, ring_stride, 0, UNITS, WINDOW, D) + o_t * D
     p_scale = page * scale_stride + (head * (PAGE // 32) + place // 32) * D
     m_code = m_t & (t < keys_end)
     m_ring = m_t & (t >= keys_end)
@@ -101,6 +102,9 @@ def decode_window_kernel(
     p_scale = page * scale_stride + head * (PAGE * (D // 32))
     m_code = m_t & (t < values_end)
     m_ring = m_t & (t >= values_end)
+    p_ring = (
+        ring_block(row_ptr, sequence, head, first, row_stride, ring_stride, FIRST_VALUE, UNITS, WINDOW, D) + o_t * D
+    )
     v0 = values_of(v_ptr, vs_ptr, rv_ptr, codes, p_scale, p_ring, place + o_t, m_code, m_ring, 0, ROW, PAGE, DTYPE)
     v1 = values_of(v_ptr, vs_ptr, rv_ptr, codes, p_scale, p_ring, place + o_t, m_code, m_ring, 1, ROW, PAGE, DTYPE)
     s = tl.dot(k1, q1, tl.dot(k0, q0)) * (softmax_scale * 1.4426950408889634)

@@ -125,6 +125,30 @@ class PageLayout:
     def page_bytes(self) -> int:
         return self.value_scale_offset + self._side_bytes(self.scheme.value)
 
+    @property
+    def window_units(self) -> int:
+        """Blocks ``[32, head_dim]`` in 16 bit of the newest keys and values of a sequence; 0 without a window."""
+        return 2 * self.kv_heads * self.scheme.value.residual // BLOCK_TOKENS if self.windowed else 0
+
+    @property
+    def page_units(self) -> int:
+        """How many of those blocks a page of the cache holds."""
+        return self.page_bytes // (BLOCK_TOKENS * self.head_dim * 2)
+
+    @property
+    def window_pages(self) -> int:
+        """Pages that hold a sequence's newest tokens in 16 bit; 0 without a window.
+
+        Raises:
+            ValueError: pages too small for one block.
+        """
+        if self.windowed and self.page_units == 0:
+            raise ValueError(
+                f"{self.scheme.name}: a page of {self.page_size} tokens and {self.kv_heads} KV heads, "
+                f"{self.page_bytes} bytes, is smaller than {BLOCK_TOKENS} rows of 16 bit; use a larger page"
+            )
+        return -(-self.window_units // self.page_units) if self.windowed else 0
+
 
 @dataclass(frozen=True)
 class PagedCache:
@@ -196,6 +220,32 @@ class PagedCache:
 
 
 @dataclass(frozen=True)
+class Newest:
+    """Where the kernels find the 16-bit rows of a batch, in blocks of 32 tokens of one head, ``[32, dim]``.
+
+    Block b of a head, ``(t % window) // 32``, has the number ``head * window / 32 + b``, that of values ``first_value``
+    more. ``table``: int32 ``[sequences, n]``, the pages of each sequence, each of ``units`` blocks; ``stride``:
+    elements from one page to the next.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+    table: torch.Tensor
+    stride: int
+    units: int
+    first_value: int
+
+
+def _table_of(rows: torch.Tensor, sequences: int, width: int) -> torch.Tensor:
+    import torch
+
+    shape = (sequences,) if width == 1 and rows.ndim == 1 else (sequences, width)
+    if rows.shape != shape or rows.dtype != torch.int32 or rows.stride(-1) != 1:
+        raise ValueError(f"rows must be int32 {list(shape)}, got {rows.dtype} {tuple(rows.shape)}")
+    return rows.view(sequences, 1) if rows.ndim == 1 else rows
+
+
+@dataclass(frozen=True)
 class Ring:
     """The newest tokens of windowed schemes in 16 bit: ``[rows, kv_heads, window, dim]`` each, one row for a sequence.
 
@@ -204,6 +254,22 @@ class Ring:
 
     key: torch.Tensor
     value: torch.Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.key.dtype
+
+    def newest(self, layout: PageLayout, rows: torch.Tensor, sequences: int) -> Newest:
+        """Of a batch whose sequence i has row ``rows[i]``, int32.
+
+        Raises:
+            ValueError: rows or a ring that do not fit.
+        """
+        shape = (layout.kv_heads, layout.scheme.value.residual, layout.head_dim)
+        if tuple(self.key.shape[1:]) != shape or not (self.key.is_contiguous() and self.value.is_contiguous()):
+            raise ValueError(f"the ring is {tuple(self.key.shape)}, the cache holds {shape[0]} heads of {shape[2]}")
+        units = layout.window_units // 2
+        return Newest(self.key, self.value, _table_of(rows, sequences, 1), self.key.stride(0), units, 0)
 
     @classmethod
     def allocate(
@@ -221,3 +287,21 @@ class Ring:
         shape = (rows, layout.kv_heads, layout.scheme.value.residual, layout.head_dim)
         key, value = (torch.full(shape, fill, dtype=dtype, device=device) for _ in range(2))
         return cls(key, value)
+
+
+@dataclass(frozen=True)
+class RingPages:
+    """The same rows in ordinary pages of the cache's own buffer: ``layout.window_pages`` pages of a sequence."""
+
+    cache: PagedCache
+    dtype: torch.dtype
+
+    @cached_property
+    def rows(self) -> torch.Tensor:
+        """``[pages, elements]`` of the buffer in 16 bit."""
+        return self.cache.buffer.view(self.dtype)
+
+    def newest(self, layout: PageLayout, rows: torch.Tensor, sequences: int) -> Newest:
+        """Of a batch whose sequence i has the pages ``rows[i]``, int32 ``[sequences, window_pages]``."""
+        table = _table_of(rows, sequences, layout.window_pages)
+        return Newest(self.rows, self.rows, table, self.rows.stride(0), layout.page_units, layout.window_units // 2)

@@ -8,25 +8,29 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
+import torch
 import triton
 from adrbench.kernels.decode.config import LaunchConfig, Target, choose, choose_windowed
 from adrbench.kernels.decode.launch import constants, kernel_of, unpacked_constants, window_constants
 from adrbench.kernels.decode.unpacked import decode_unpacked_kernel
 from adrbench.kernels.decode.window import decode_window_kernel
 from adrbench.kernels.formats import scheme
-from adrbench.kernels.formats.layout import PageLayout
+from adrbench.kernels.formats.layout import Newest, PagedCache, PageLayout, RingPages
+from adrbench.kernels.formats.served import scope_of
 from adrbench.kernels.gate import inspect
 from adrbench.kernels.gate.variants import VARIANTS, Variant
 from adrbench.kernels.store import launch as store
 from adrbench.kernels.store import window_launch
-from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
-from adrbench.kernels.store.launch import scope_of
+from adrbench.kernels.store.kernel import store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.load_kernel import load_kernel
 from adrbench.kernels.store.window_kernel import store_left_kernel, store_newest_kernel
+from adrbench.kernels.store.window_load import LOADED, load_windowed_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -35,7 +39,7 @@ POINTERS |= dict.fromkeys(("q_ptr", "key_ptr", "value_ptr", "rk_ptr", "rv_ptr"),
 POINTERS |= dict.fromkeys(("table_ptr", "length_ptr", "row_ptr", "start_ptr"), "i32")
 """Types of what launchers pass beside a cache's planes."""
 
-ALIGNED = ("page_stride", "scale_stride", "q_stride", "key_stride", "value_stride", "output_stride")
+ALIGNED = ("page_stride", "scale_stride", "ring_stride", "q_stride", "key_stride", "value_stride", "output_stride")
 
 
 def target_of(name: str) -> GPUTarget:
@@ -49,17 +53,26 @@ Launch = tuple[Any, dict[str, Any], int, int]
 def decode_of(variant: Variant, layout: PageLayout, kind: str) -> Launch:
     """A decode kernel's launch."""
     heads = layout.kv_heads * variant.group
-    if variant.kernel == "decode":
-        config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4)
+    if variant.kernel in ("decode", "pieces"):
+        forms = ("pieces",) if variant.kernel == "pieces" else ()
+        config = LaunchConfig(variant.tile, 4, 6 if kind == "cuda" else 2, 4, forms=forms)
         kernel, fixed = kernel_of(constants(layout, heads, config, kind))
         return kernel, fixed, config.warps, config.stages
     config = unpacked_config(layout, kind)
+    if variant.kernel == "chained":
+        config = replace(config, forms=("chain", "lazy"))
     if variant.kernel == "unpacked" and (config.kernel, config.tile) != ("unpacked", variant.tile):
         raise ValueError(f"{variant.name}: the table's launch is {config}")
     fixed = unpacked_constants(layout, heads, config, kind)
     if variant.kernel == "window":
-        return decode_window_kernel, window_constants(layout, fixed), 4, 3
+        return decode_window_kernel, window_constants(layout, fixed, newest_of(layout)), 4, 3
     return decode_unpacked_kernel, fixed, config.warps, config.stages
+
+
+def newest_of(layout: PageLayout) -> Newest:
+    """Newest rows in pages of the cache, as vLLM's backend keeps them."""
+    cache, table = PagedCache.allocate(layout, 1, "cpu"), torch.zeros(1, layout.window_pages, dtype=torch.int32)
+    return RingPages(cache, torch.bfloat16).newest(layout, table, 1)
 
 
 def unpacked_config(layout: PageLayout, kind: str) -> LaunchConfig:
@@ -74,10 +87,18 @@ def unpacked_config(layout: PageLayout, kind: str) -> LaunchConfig:
 def store_of(variant: Variant, layout: PageLayout) -> Launch:
     """A store or load kernel's launch."""
     if variant.kernel in ("store left", "store newest"):
-        fixed = window_launch.constants(layout)
+        fixed = window_launch.constants(layout) | window_launch.ring_constants(newest_of(layout)) | {"SLOTS": True}
         if variant.kernel == "store left":
             return store_left_kernel, fixed, 4, 3
-        return store_newest_kernel, {name: fixed[name] for name in window_launch.NEWEST}, 4, 3
+        return (
+            store_newest_kernel,
+            {name: fixed[name] for name in (*window_launch.NEWEST, "UNITS", "FIRST_VALUE", "SLOTS")},
+            4,
+            3,
+        )
+    if variant.kernel == "load windowed":
+        fixed = window_launch.constants(layout) | window_launch.ring_constants(newest_of(layout))
+        return load_windowed_kernel, {name: fixed[name] for name in (*LOADED, "UNITS", "FIRST_VALUE")}, 4, 3
     if variant.kernel == "load":
         return load_kernel, store.constants(layout) | {"TILE": store.LOAD_TILE_TOKENS}, 4, 3
     fixed = store.store_constants(layout)
@@ -85,7 +106,12 @@ def store_of(variant: Variant, layout: PageLayout) -> Launch:
         tile = 1 if layout.values_transposed else 16
         return store_scattered_kernel, fixed | {"TILE": tile}, 1 if tile == 1 else 4, 3
     early = variant.kernel == "store early"
-    return store_blocks_kernel, fixed | {"EARLY": early}, store.block_warps(layout), 3
+    return (
+        store_blocks_kernel,
+        fixed | {"EARLY": early, "HEADS": 2 if variant.kernel == "store runs" else 0},
+        store.block_warps(layout),
+        3,
+    )
 
 
 def scales_type(variant: Variant) -> str:

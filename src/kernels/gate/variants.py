@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """One launch: scheme, query heads per KV head, dimension, page size, tile; ``kernel`` is ``decode``, ``unpacked``,
-    ``window``, ``store scattered``, ``store blocks``, ``store early``, ``store left``, ``store newest`` or ``load``."""
+    """One launch: scheme, query heads per KV head, dimension, page size, tile; ``kernel`` is ``decode``,
+    ``unpacked``, ``pieces`` and ``chained`` (forms of these two), ``window``, ``store scattered``, ``store
+    blocks``, ``store early``, ``store runs``, ``store left``, ``store newest`` or ``load``."""
 
     scheme: str
     group: int
@@ -20,7 +21,7 @@ class Variant:
     @property
     def hot(self) -> bool:
         """Whether the kernel has a loop over a sequence's cache; what a search finds in the others says nothing."""
-        return self.kernel in ("decode", "unpacked")
+        return self.kernel in ("decode", "unpacked", "pieces", "chained")
 
     @property
     def name(self) -> str:
@@ -78,6 +79,11 @@ VARIANTS = (
     Variant("kivi4", 1, 128, 64, kernel="store newest"),
     Variant("int8_per_token_head", 1, 128, 64, kernel="store early"),
     Variant("int4_per_token_head", 1, 256, 64, kernel="store early"),
+    Variant("int4_per_token_head", 1, 128, 64, kernel="store runs"),
+    Variant("int4_per_token_head", 4, 128, 16, tile=128, kernel="pieces"),
+    Variant("int4_per_token_head", 6, 256, 784, tile=128, kernel="pieces"),
+    Variant("int4_g32", 6, 256, 64, tile=32, kernel="chained"),
+    Variant("kivi4", 1, 128, 64, kernel="load windowed"),
 )
 
 TARGETS = ("gfx90a", "gfx942", "gfx950", "sm_90")
@@ -94,7 +100,7 @@ NO_MATRIX_UNIT = {
 
 def not_served(variant: Variant, target: str) -> str | None:
     """Why a launcher does not offer a variant on a target, None where it does."""
-    if variant.kernel == "unpacked" and target.startswith("gfx") and not variant.scheme.startswith("kivi"):
+    if variant.kernel in ("unpacked", "chained") and target.startswith("gfx") and not variant.scheme.startswith("kivi"):
         return "8-bit products need fewer instructions there: the scheme's own kernel is used"
     return NO_MATRIX_UNIT.get((variant.scheme, target))
 

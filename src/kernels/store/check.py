@@ -7,12 +7,17 @@ from collections.abc import Callable
 import torch
 from adrbench.kernels.case import Case
 from adrbench.kernels.formats import scheme
-from adrbench.kernels.formats.layout import PagedCache, PageLayout, Ring
+from adrbench.kernels.formats.layout import PagedCache, PageLayout, Ring, RingPages
 from adrbench.kernels.store import launch, reference, windowed
 from adrbench.kernels.store.window_launch import store_windowed
+from adrbench.kernels.store.window_load import load_windowed
 
 SHAPES = ((37, 3, 64, 16, 5), (203, 1, 128, 784, 2))
 """(tokens, KV heads, head_dim, page size, pages): none a multiple of the tile; 784 is Qwen3.5's page."""
+
+
+RUNS = (130, 2, 64, 80, 3)
+"""An even batch, so that its first prompt begins with a block; a page ends in half a block."""
 
 
 def _slots(tokens: int, total: int) -> torch.Tensor:
@@ -65,15 +70,16 @@ def _store(name: str, shape: tuple[int, ...]) -> Callable[[str], float]:
     return run
 
 
-def _early(early: bool, run: Callable[[str], float]) -> Callable[[str], float]:
-    """``run`` with rows loaded before their slots, or not."""
+def _cut(early: bool, heads: int, run: Callable[[str], float]) -> Callable[[str], float]:
+    """``run`` with rows loaded before their slots, or not, and ``heads`` of a program."""
 
     def other(device: str) -> float:
-        usual, launch.BLOCK_EARLY = launch.BLOCK_EARLY, early
+        usual = launch.BLOCK_EARLY, launch.BLOCK_HEADS
+        launch.BLOCK_EARLY, launch.BLOCK_HEADS = early, heads
         try:
             return run(device)
         finally:
-            launch.BLOCK_EARLY = usual
+            launch.BLOCK_EARLY, launch.BLOCK_HEADS = usual
 
     return other
 
@@ -99,7 +105,7 @@ Calls = tuple[tuple[int, ...], ...]
 
 WINDOWED_SHAPES: tuple[tuple[tuple[int, int, int], Calls], ...] = (
     # Prompts, chunks that end inside groups, one that completes nothing, a step that completes 128.
-    ((1, 64, 32), ((37, 300), (0, 1), (90, 0), (1, 1), (130, 83))),
+    ((1, 64, 64), ((37, 300), (0, 1), (90, 0), (1, 1), (130, 83))),
     # Steps of one token across the 128th and the 256th, beside a sequence that stays short.
     ((2, 128, 96), ((126, 255, 3), (1, 1, 1), (1, 1, 1), (1, 0, 1))),
 )
@@ -151,6 +157,48 @@ def _windowed(name: str, shape: tuple[int, int, int], calls: Calls, dtype: torch
     return run
 
 
+def _in_pages(name: str, shape: tuple[int, int, int], calls: Calls, dtype: torch.dtype) -> Callable[[str], float]:
+    """Error: numbers that differ between a ring of its own and one in pages of the cache, as vLLM's backend keeps it:
+    bytes of codes and scales after every call, and rows read back before each call, which the reference reads too.
+
+    Every page held another request's rows, so its bytes are no numbers of the format.
+    """
+
+    def run(device: str) -> float:
+        layout = PageLayout(scheme(name), *shape)
+        totals = [sum(column) for column in zip(*calls, strict=True)]
+        width, extra = -(-max(totals) // layout.page_size), layout.window_pages
+        pages = torch.randperm(len(totals) * (width + extra) + 1)[:-1].to(torch.int32).view(len(totals), -1).to(device)
+        table, rows = pages[:, extra:], torch.arange(len(totals), dtype=torch.int32, device=device)
+        one, two = (PagedCache.allocate(layout, pages.numel() + 1, device, 0xFF) for _ in range(2))
+        ring, own = Ring.allocate(layout, len(totals), dtype, device), RingPages(two, dtype)
+        data = torch.randn(2, len(totals), max(totals), *shape[:2], device=device).to(dtype)
+        lengths, wrong = torch.zeros(len(totals), dtype=torch.int32), 0
+        for call in calls:
+            before = lengths.clone()
+            out = torch.full((2, int(before.sum()) + 1, *shape[:2]), float("nan"), dtype=dtype, device=device)
+            first = (before.cumsum(0) - before).to(torch.int32)
+            known = (table, before.to(device), first.to(device), out[0], out[1], int(before.max()))
+            load_windowed(two, own, pages[:, :extra], *known)
+            for i, (row, length) in enumerate(zip(first.tolist(), before.tolist(), strict=True)):
+                if length:
+                    expected = windowed.load_request(one, ring, i, length, table[i])
+                    for got, want in zip(out[:, row : row + length], expected, strict=True):
+                        wrong += int(((got.float() - want).abs() > 4e-3 * want.abs() + 1e-3).sum())
+                        wrong += int(got.isnan().sum())
+            new = [data[:, i, int(n) : int(n) + more] for i, (n, more) in enumerate(zip(lengths, call, strict=True))]
+            lengths = lengths + torch.tensor(call, dtype=torch.int32)
+            key, value = torch.cat(new, 1)
+            starts = torch.tensor([0, *call]).cumsum(0).to(torch.int32).to(device)
+            batch = (key, value, table, starts, lengths.to(device), max(call))
+            store_windowed(one, ring, rows, *batch)
+            store_windowed(two, own, pages[:, :extra], *batch)
+            wrong += int((one.buffer[table.flatten().long()] != two.buffer[table.flatten().long()]).sum())
+        return float(wrong)
+
+    return run
+
+
 SCHEMES = (
     "bf16",
     "int8_per_head",
@@ -178,9 +226,15 @@ def cases() -> list[Case]:
     other = "rows after slots" if launch.BLOCK_EARLY else "rows before slots"
     for name in ("int8_per_token_head", "int4_g32"):
         label = f"store {name}, {other}, {tokens} rows, {heads} heads, D {dim}, page {page}"
-        run = _early(not launch.BLOCK_EARLY, _store(name, SHAPES[1]))
+        run = _cut(not launch.BLOCK_EARLY, launch.BLOCK_HEADS, _store(name, SHAPES[1]))
         found.append(Case("store", scheme(name).key.values.name, label, run))
+    # Programs of two heads, one of whose blocks is a run; the others are not, and the last is short.
+    size = f"{RUNS[0]} rows, {RUNS[1]} heads, D {RUNS[2]}, page {RUNS[3]}"
+    label = f"store int8_per_token_head, two heads a program, {size}"
+    found.append(Case("store", "int8", label, _cut(launch.BLOCK_EARLY, 2, _store("int8_per_token_head", RUNS))))
     for layout, calls in WINDOWED_SHAPES:
         label = f"kivi4, {len(calls)} calls, {layout[0]} heads, D {layout[1]}, page {layout[2]}"
         found.append(Case("store", "int4", f"store {label}", _windowed("kivi4", layout, calls, torch.float16)))
+        label = f"kivi4, newest tokens in pages, {layout[0]} heads, D {layout[1]}, page {layout[2]}"
+        found.append(Case("store", "int4", f"store and load {label}", _in_pages("kivi4", layout, calls, torch.float16)))
     return found

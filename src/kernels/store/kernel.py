@@ -1,10 +1,11 @@
 # mypy: ignore-errors
 # ruff: noqa: RET505
 # Triton's language is not Python: annotations there are compile-time values.
-"""Triton kernels of store and load. Grid: (token tiles, KV heads)."""
+"""Triton kernels of store. Grid: (token tiles, KV heads)."""
 
 import triton
 import triton.language as tl
+from adrbench.kernels.store.runs import is_run, unmasked_rows
 
 ROUND_TO_INTEGER: tl.constexpr = tl.constexpr(12582912.0)
 """1.5 * 2^23: adding it to |x| < 2^22 rounds x to the nearest integer, ties to even, in the low mantissa bits."""
@@ -165,7 +166,7 @@ def store_scattered_kernel(
 
 @triton.jit
 def store_block(
-    x, x_high, anchor, anchor_slot, reach, start,
+    x, x_high, anchor, anchor_slot, reach, start, head,
     key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
     scale_stride,
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
@@ -178,7 +179,6 @@ def store_block(
     """
     ROW: tl.constexpr = D // 2 if PACKED else D
     CODE: tl.constexpr = k_ptr.dtype.element_ty
-    head = tl.program_id(1)
     o_i = tl.arange(0, BLOCK)
     o_d = tl.arange(0, ROW)
     in_block = (anchor_slot % PAGE) % BLOCK
@@ -232,6 +232,75 @@ def tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE: tl.constexpr, B
     return tl.where(in_first & (slot == expected), 0, left)
 
 
+@triton.jit
+def store_any(
+    slot, first_slot, start, head,
+    key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
+    scale_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
+    SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Store one head of a program's tokens, wherever their blocks begin."""
+    o_i = tl.arange(0, BLOCK)
+    m_own = start + o_i < tokens
+    x = tl.zeros([BLOCK, D // 2 if PACKED else D], key_ptr.dtype.element_ty)
+    x_high = x
+    if EARLY:
+        # Most blocks begin with their program: their rows need not wait for the slots that say so.
+        o_t = (start + o_i).to(tl.int64)
+        if tl.program_id(2) == 0:
+            x, x_high = rows_at(key_ptr, o_t * key_stride + head * D, m_own, D, PACKED)
+        else:
+            x, x_high = rows_at(value_ptr, o_t * value_stride + head * D, m_own, D, PACKED)
+        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
+    store_block(
+        x, x_high, 0, first_slot, BLOCK, start, head, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
+        tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+        EARLY,
+    )  # fmt: skip
+    if not EARLY:
+        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
+    offset = (slot % PAGE) % BLOCK
+    while tl.max(left, 0) > 0:
+        anchor = tl.min(tl.where(left > 0, o_i, BLOCK), 0)
+        anchor_slot = tl.sum(tl.where(o_i == anchor, slot, 0), 0)
+        store_block(
+            x, x_high, anchor, anchor_slot, 0, start, head, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
+            tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED,
+            BLOCK, False,
+        )  # fmt: skip
+        block_start = anchor_slot % PAGE - (anchor_slot % PAGE) % BLOCK
+        same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)
+        left = tl.where(same_block & (slot - anchor_slot == o_i - anchor), 0, left)
+
+
+@triton.jit
+def store_run(
+    x_ptr, c_ptr, s_ptr, first_slot, start, first_head, x_stride, page_stride, scale_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr, SCOPE: tl.constexpr,
+    PACKED: tl.constexpr, BLOCK: tl.constexpr, HEADS: tl.constexpr, TRANSPOSED: tl.constexpr,
+):  # fmt: skip
+    """Store HEADS heads of keys, or of values (TRANSPOSED), of a run of BLOCK tokens; see ``runs``."""
+    ROW: tl.constexpr = D // 2 if PACKED else D
+    CODE: tl.constexpr = c_ptr.dtype.element_ty
+    o_i = tl.arange(0, BLOCK)
+    o_d = tl.arange(0, ROW)
+    page = (first_slot // PAGE).to(tl.int64)
+    begin = first_slot % PAGE
+    rows = (start + o_i).to(tl.int64) * x_stride
+    m_t = o_i >= 0
+    STAGES: tl.constexpr = 2 if HEADS > 1 else 1
+    for head in tl.range(first_head, first_head + HEADS, num_stages=STAGES):
+        x, x_high = unmasked_rows(x_ptr, rows + head * D, D, PACKED)
+        p_scale = page * scale_stride + head * PAGE + begin + o_i
+        code = quantise(x, x_high, s_ptr, p_scale, m_t, head, D, MAXIMUM, FLOOR, SCOPE, PACKED, CODE, PAGE)
+        p_block = page * page_stride + (head * PAGE + begin) * ROW
+        if TRANSPOSED:
+            tl.store(c_ptr + p_block + (o_d[:, None] * BLOCK + o_i[None, :]), tl.trans(code))
+        else:
+            tl.store(c_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), code)
+
+
 @triton.jit(do_not_specialize=["tokens"])
 def store_blocks_kernel(
     key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
@@ -239,9 +308,10 @@ def store_blocks_kernel(
     D: tl.constexpr, PAGE: tl.constexpr, MAXIMUM: tl.constexpr, FLOOR: tl.constexpr,
     SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
     EARLY: tl.constexpr,  # load rows before it is known where their block begins
+    HEADS: tl.constexpr,  # heads of a program, see ``runs``; 0: one, and no block is taken for a run
 ):  # fmt: skip
     """Whole blocks of transposed values, for prompts; the same arguments as ``store_scattered_kernel``.
-    Grid: (token blocks, KV heads, 2: keys and values).
+    Grid: (token blocks, KV heads over HEADS, 2: keys and values).
 
     A program owns BLOCK tokens. It stores the block of the cache that holds its first token, with all
     tokens of the batch that lie in it, wherever in the batch the block begins: so a prompt's blocks
@@ -254,113 +324,29 @@ def store_blocks_kernel(
     m_own = start + o_i < tokens
     slot = tl.load(slot_ptr + start + o_i, mask=m_own, other=-1).to(tl.int32)
     first_slot = tl.load(slot_ptr + start).to(tl.int32)
-    x = tl.zeros([BLOCK, D // 2 if PACKED else D], key_ptr.dtype.element_ty)
-    x_high = x
-    if EARLY:
-        # Most blocks begin with their program: their rows need not wait for the slots that say so.
-        o_t = (start + o_i).to(tl.int64)
-        if tl.program_id(2) == 0:
-            x, x_high = rows_at(key_ptr, o_t * key_stride + tl.program_id(1) * D, m_own, D, PACKED)
-        else:
-            x, x_high = rows_at(value_ptr, o_t * value_stride + tl.program_id(1) * D, m_own, D, PACKED)
-        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
-    store_block(
-        x, x_high, 0, first_slot, BLOCK, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens,
-        key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, EARLY,
-    )  # fmt: skip
-    if not EARLY:
-        left = tokens_left(slot_ptr, slot, first_slot, start, tokens, PAGE, BLOCK)
-    offset = (slot % PAGE) % BLOCK
-    while tl.max(left, 0) > 0:
-        anchor = tl.min(tl.where(left > 0, o_i, BLOCK), 0)
-        anchor_slot = tl.sum(tl.where(o_i == anchor, slot, 0), 0)
-        store_block(
-            x, x_high, anchor, anchor_slot, 0, start, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
-            tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED,
-            BLOCK, False,
+    if HEADS == 0:
+        store_any(
+            slot, first_slot, start, tl.program_id(1), key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr,
+            tokens, key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+            EARLY,
         )  # fmt: skip
-        block_start = anchor_slot % PAGE - (anchor_slot % PAGE) % BLOCK
-        same_block = (slot // PAGE == anchor_slot // PAGE) & (slot % PAGE - offset == block_start)
-        left = tl.where(same_block & (slot - anchor_slot == o_i - anchor), 0, left)
-
-
-@triton.jit
-def grouped_rows(code, p_group, m_t, first: tl.constexpr, PAGE: tl.constexpr):
-    """fp32 values [TILE, 32 * groups] of codes; ``p_group`` [TILE]: where its head's first word lies."""
-    TILE: tl.constexpr = code.shape[0]
-    H: tl.constexpr = code.shape[1] // 32
-    word = tl.load(p_group[:, None] + (first + tl.arange(0, H))[None, :] * PAGE, mask=m_t[:, None], other=0)
-    scale, offset = halves_of(word)
-    x = tl.reshape(code.to(tl.float32), (TILE, H, 32)) * scale[:, :, None] + offset[:, :, None]
-    return tl.reshape(x, (TILE, H * 32))
-
-
-@triton.jit
-def load_plane(
-    out_ptr, code_ptr, scale_ptr, p_out, m_t, page, token, head, page_stride, scale_stride,
-    D: tl.constexpr, PAGE: tl.constexpr, SCOPE: tl.constexpr, PACKED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Read one tile of rows of keys or values back and scale them."""
-    ROW: tl.constexpr = D // 2 if PACKED else D
-    o_d = tl.arange(0, ROW)
-    p_head = page * page_stride + head * (PAGE * ROW)
-    if BLOCK:
-        p_v = p_head[None, :] + value_rows(token, o_d, ROW, PAGE, BLOCK)
-        code = tl.trans(tl.load(code_ptr + p_v, mask=m_t[None, :], other=0.0))
     else:
-        code = tl.load(code_ptr + (p_head + token * ROW)[:, None] + o_d[None, :], mask=m_t[:, None], other=0.0)
-    if SCOPE == "group":
-        p_group = scale_ptr + page * scale_stride + head * (PAGE * (D // 32)) + token
-        low = grouped_rows((code << 4) >> 4, p_group, m_t, 0, PAGE)
-        high = grouped_rows(code >> 4, p_group, m_t, D // 64, PAGE)
-        p_x = out_ptr + p_out[:, None] + o_d[None, :]
-        tl.store(p_x, low.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
-        tl.store(p_x + ROW, high.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
-    else:
-        scale = 1.0
-        if SCOPE == "token":
-            scale = tl.load(scale_ptr + page * scale_stride + head * PAGE + token, mask=m_t, other=0.0)[:, None]
-        elif SCOPE == "static":
-            scale = tl.load(scale_ptr + head)
-        p_x = out_ptr + p_out[:, None] + o_d[None, :]
-        x = (((code << 4) >> 4) if PACKED else code).to(tl.float32) * scale
-        tl.store(p_x, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
-        if PACKED:
-            x = (code >> 4).to(tl.float32) * scale
-            tl.store(p_x + ROW, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
-
-
-@triton.jit(do_not_specialize=["tokens"])
-def load_kernel(
-    key_ptr,  # out [tokens, heads, D]
-    value_ptr,  # out [tokens, heads, D]
-    slot_ptr,  # [tokens] int64, non-negative
-    k_ptr,
-    v_ptr,
-    ks_ptr,
-    vs_ptr,
-    tokens,
-    output_stride,
-    page_stride,
-    scale_stride,
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    TILE: tl.constexpr,
-    SCOPE: tl.constexpr,
-    PACKED: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    head = tl.program_id(1)
-    o_t = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
-    m_t = o_t < tokens
-    slot = tl.load(slot_ptr + o_t, mask=m_t, other=0)
-    page = slot // PAGE
-    token = slot % PAGE
-    p_out = o_t * output_stride + head * D
-    load_plane(
-        key_ptr, k_ptr, ks_ptr, p_out, m_t, page, token, head, page_stride, scale_stride, D, PAGE, SCOPE, PACKED, 0
-    )
-    load_plane(
-        value_ptr, v_ptr, vs_ptr, p_out, m_t, page, token, head, page_stride, scale_stride,
-        D, PAGE, SCOPE, PACKED, BLOCK,
-    )  # fmt: skip
+        first_head = tl.program_id(1) * HEADS
+        if is_run(slot, first_slot, PAGE, BLOCK):
+            if tl.program_id(2) == 0:
+                store_run(
+                    key_ptr, k_ptr, ks_ptr, first_slot, start, first_head, key_stride, page_stride, scale_stride,
+                    D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, HEADS, False,
+                )  # fmt: skip
+            else:
+                store_run(
+                    value_ptr, v_ptr, vs_ptr, first_slot, start, first_head, value_stride, page_stride, scale_stride,
+                    D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK, HEADS, True,
+                )  # fmt: skip
+        else:
+            for head in range(first_head, first_head + HEADS):
+                store_any(
+                    slot, first_slot, start, head, key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens,
+                    key_stride, value_stride, page_stride, scale_stride, D, PAGE, MAXIMUM, FLOOR, SCOPE, PACKED, BLOCK,
+                    EARLY,
+                )  # fmt: skip

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 import triton
 from adrbench.kernels.formats.layout import BLOCK_TOKENS, PagedCache, PageLayout
-from adrbench.kernels.formats.scheme import SCALE_FLOOR, Plane, Scheme
+from adrbench.kernels.formats.scheme import SCALE_FLOOR
+from adrbench.kernels.formats.served import scope_of
 from adrbench.kernels.store.grouped import GROUP_FLOOR
-from adrbench.kernels.store.kernel import load_kernel, store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.kernel import store_blocks_kernel, store_scattered_kernel
+from adrbench.kernels.store.load_kernel import load_kernel
 
 LOAD_TILE_TOKENS = 16
 
@@ -26,32 +28,21 @@ BLOCK_EARLY = False
 """Whether the block kernel loads rows before it is known where their block begins."""
 
 
+BLOCK_HEADS = 0
+"""Heads of a program of the block kernel (``store/runs.py``), as far as they divide the cache's; 0: one, and every
+block is searched for."""
+
+
+def heads_of(kv_heads: int) -> int:
+    """Heads of a program: ``BLOCK_HEADS``, or the largest part of it that divides ``kv_heads``."""
+    return next((n for n in range(BLOCK_HEADS, 0, -1) if kv_heads % n == 0), 0)
+
+
 def block_warps(layout: PageLayout) -> int:
     """Warps of a program that stores one block, as measured: with a scale to find per row of few bytes, fewer
     threads a row are faster."""
     few = scope_of(layout.scheme) == "token" and layout.scheme.key.values.bits == 8 and layout.head_dim <= 128
     return 2 if few else 4
-
-
-def scope_of(scheme: Scheme) -> str:
-    """What the kernels call the scheme's scale granularity: ``none``, ``static``, ``token`` or ``group``.
-
-    Raises:
-        NotImplementedError: keys and values differ, no kernel knows the granularity, or the scheme is windowed.
-    """
-    key, value = scheme.key, scheme.value
-    plain = type(key) is Plane and not (key.depends_on_length or key.sink or key.limit)
-    if (
-        plain
-        and key == value
-        and key.scope == "row_group"
-        and (key.group, key.values.bits, key.scale_bytes) == (32, 4, 2)
-    ):
-        return "group"
-    names = {"none": "none", "tensor": "static", "head": "static", "token_head": "token"}
-    if key != value or not plain or key.zero or key.scope not in names:
-        raise NotImplementedError(f"{scheme.name}: no kernel for this scheme")
-    return names[key.scope]
 
 
 def _check_rows(cache: PagedCache, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
@@ -151,10 +142,11 @@ def store(
         scale_stride,
     )
     if cache.layout.values_transposed and tokens >= BLOCKS_FROM_TOKENS:
-        blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads, 2)
+        heads = heads_of(cache.layout.kv_heads)
+        blocks = (triton.cdiv(tokens, BLOCK_TOKENS), cache.layout.kv_heads // max(1, heads), 2)
         limit = {"maxnreg": BLOCK_REGISTERS} if BLOCK_REGISTERS else {}
         warps = BLOCK_WARPS or block_warps(cache.layout)
-        store_blocks_kernel[blocks](*arguments, **common, EARLY=BLOCK_EARLY, num_warps=warps, **limit)
+        store_blocks_kernel[blocks](*arguments, **common, EARLY=BLOCK_EARLY, HEADS=heads, num_warps=warps, **limit)
     else:
         tile = 1 if cache.layout.values_transposed else 16
         grid = (triton.cdiv(tokens, tile), cache.layout.kv_heads)

@@ -20,6 +20,30 @@ def pair_place(position, high: tl.constexpr):
 
 
 @triton.jit
+def ring_block(
+    row_ptr, sequence, head, first, row_stride, ring_stride, FIRST_UNIT: tl.constexpr, UNITS: tl.constexpr,
+    WINDOW: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """Where the 16-bit rows [32, D] of tokens ``first`` (a multiple of 32) and on lie; ``formats.layout.Newest``."""
+    unit = FIRST_UNIT + head * (WINDOW // 32) + first % WINDOW // 32
+    page = tl.load(row_ptr + sequence * row_stride + unit // UNITS).to(tl.int64)
+    return page * ring_stride + unit % UNITS * (32 * D)
+
+
+@triton.jit
+def new_tokens(start_ptr, length_ptr, slot_ptr, sequence, SLOTS: tl.constexpr):
+    """(first row, tokens before, tokens with the new ones) of a sequence; none are new where its slot is -1 (SLOTS)."""
+    first_row = tl.load(start_ptr + sequence)
+    length = tl.load(length_ptr + sequence)
+    new = tl.load(start_ptr + sequence + 1) - first_row
+    start = length - new
+    if SLOTS:
+        slot = tl.load(slot_ptr + first_row, mask=new > 0, other=-1)
+        length = tl.where(slot < 0, start, length)
+    return first_row, start, length
+
+
+@triton.jit
 def old_or_new(ring_ptr, x_ptr, p_ring, p_new, m_old, m_new, first: tl.constexpr, ROW: tl.constexpr):
     """fp32 [32, ROW] of dimensions ``first`` and on: from the ring where ``m_old``, from the batch where ``m_new``."""
     o_d = first + tl.arange(0, ROW)
@@ -71,16 +95,17 @@ def values_encoded(
     return tl.reshape(codes_of(x, scale[:, :, None], zero[:, :, None]), (32, ROW))
 
 
-@triton.jit(do_not_specialize=["table_stride", "key_blocks"])
+@triton.jit(do_not_specialize=["table_stride", "key_blocks", "row_stride"])
 def store_left_kernel(
     key_ptr,  # [tokens, KV heads, D] new rows, those of a sequence in order
     value_ptr,
-    rk_ptr,  # [rows, KV heads, WINDOW, D] newest tokens before them, token t at t % WINDOW
+    rk_ptr,  # newest tokens before them, see ``formats.layout.Newest``
     rv_ptr,
-    row_ptr,  # [sequences] int32: row of the ring
+    row_ptr,  # [sequences, pages of the ring] int32
     table_ptr,  # [sequences, pages] int32
     start_ptr,  # [sequences + 1] int32: first new row of each sequence
     length_ptr,  # [sequences] int32: tokens with the new ones
+    slot_ptr,  # SLOTS: [tokens] int64, -1 for rows that are none
     k_ptr, v_ptr,
     ks_ptr,  # fp16 numbers in the order of ``pair_place``
     vs_ptr,
@@ -88,24 +113,22 @@ def store_left_kernel(
     page_stride,
     scale_stride,  # fp16 numbers from one page to the next
     key_blocks,  # of the third axis of the grid; the others are values
-    KV_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, WINDOW: tl.constexpr, STEP: tl.constexpr,
-    SPAN_FLOOR: tl.constexpr,
+    row_stride, ring_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, WINDOW: tl.constexpr, STEP: tl.constexpr, SPAN_FLOOR: tl.constexpr,
+    UNITS: tl.constexpr, FIRST_VALUE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Encode keys of the STEPs that the new tokens complete, and values that they push out of the window."""
     sequence, head, block = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    first_row = tl.load(start_ptr + sequence)
-    length = tl.load(length_ptr + sequence)
-    start = length - (tl.load(start_ptr + sequence + 1) - first_row)
+    first_row, start, length = new_tokens(start_ptr, length_ptr, slot_ptr, sequence, SLOTS)
     ROW: tl.constexpr = D // 2
     o_t = tl.arange(0, 32)
     o_d = tl.arange(0, ROW)
-    ring = (tl.load(row_ptr + sequence).to(tl.int64) * KV_HEADS + head) * (WINDOW * D)
     if block < key_blocks:
         first = start // STEP * STEP + block * 32
         if first < length // STEP * STEP:
             t = first + o_t
             p_new = (first_row + t - start).to(tl.int64) * key_stride + head * D
-            p_ring = ring + (t % WINDOW) * D
+            p_ring = ring_block(row_ptr, sequence, head, first, row_stride, ring_stride, 0, UNITS, WINDOW, D) + o_t * D
             m_old = t < start
             page = tl.load(table_ptr + sequence * table_stride + first // PAGE).to(tl.int64)
             p_scale = page * scale_stride + (head * (PAGE // 32) + first % PAGE // 32) * (2 * D)
@@ -123,7 +146,9 @@ def store_left_kernel(
             t = first + o_t
             m_t = (t >= oldest) & (t < end)
             p_new = (first_row + t - start).to(tl.int64) * value_stride + head * D
-            p_ring = ring + (t % WINDOW) * D
+            p_ring = ring_block(
+                row_ptr, sequence, head, first, row_stride, ring_stride, FIRST_VALUE, UNITS, WINDOW, D
+            ) + o_t * D  # fmt: skip
             page = tl.load(table_ptr + sequence * table_stride + first // PAGE).to(tl.int64)
             p_scale = page * scale_stride + head * (D // 32 * 2 * PAGE) + pair_place(first % PAGE + o_t, 0)
             m_old = m_t & (t < start)
@@ -139,24 +164,27 @@ def store_left_kernel(
                 tl.store(v_ptr + p_code, code, mask=m_t[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["row_stride"])
 def store_newest_kernel(
-    key_ptr, value_ptr, rk_ptr, rv_ptr, row_ptr, start_ptr, length_ptr, key_stride, value_stride,
-    KV_HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr,
+    key_ptr, value_ptr, rk_ptr, rv_ptr, row_ptr, start_ptr, length_ptr, slot_ptr, key_stride, value_stride, row_stride,
+    ring_stride,
+    D: tl.constexpr, WINDOW: tl.constexpr, UNITS: tl.constexpr, FIRST_VALUE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Write the newest of the new rows to the ring: of the last WINDOW tokens, those that are new."""
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    first_row = tl.load(start_ptr + sequence)
-    length = tl.load(length_ptr + sequence)
-    start = length - (tl.load(start_ptr + sequence + 1) - first_row)
-    t = length - (tl.program_id(2) + 1) * 32 + tl.arange(0, 32)
-    m_t = t >= tl.maximum(start, length - WINDOW)
-    o_d = tl.arange(0, D)
-    ring = (tl.load(row_ptr + sequence).to(tl.int64) * KV_HEADS + head) * (WINDOW * D)
-    p_ring = (ring + ((t + WINDOW) % WINDOW) * D)[:, None] + o_d[None, :]
-    row = (first_row + t - start).to(tl.int64)
-    m_t = m_t[:, None]
-    key = tl.load(key_ptr + (row * key_stride + head * D)[:, None] + o_d[None, :], mask=m_t, other=0.0)
-    value = tl.load(value_ptr + (row * value_stride + head * D)[:, None] + o_d[None, :], mask=m_t, other=0.0)
-    tl.store(rk_ptr + p_ring, key.to(rk_ptr.dtype.element_ty), mask=m_t)
-    tl.store(rv_ptr + p_ring, value.to(rv_ptr.dtype.element_ty), mask=m_t)
+    first_row, start, length = new_tokens(start_ptr, length_ptr, slot_ptr, sequence, SLOTS)
+    oldest = tl.maximum(start, length - WINDOW)
+    first = (oldest // 32 + tl.program_id(2)) * 32
+    if first < length:
+        o_t = tl.arange(0, 32)
+        o_d = tl.arange(0, D)
+        t = first + o_t
+        m_t = ((t >= oldest) & (t < length))[:, None]
+        row = (first_row + t - start).to(tl.int64)
+        place = (o_t * D)[:, None] + o_d[None, :]
+        key = tl.load(key_ptr + (row * key_stride + head * D)[:, None] + o_d[None, :], mask=m_t, other=0.0)
+        value = tl.load(value_ptr + (row * value_stride + head * D)[:, None] + o_d[None, :], mask=m_t, other=0.0)
+        p_key = ring_block(row_ptr, sequence, head, first, row_stride, ring_stride, 0, UNITS, WINDOW, D)
+        p_value = ring_block(row_ptr, sequence, head, first, row_stride, ring_stride, FIRST_VALUE, UNITS, WINDOW, D)
+        tl.store(rk_ptr + p_key + place, key.to(rk_ptr.dtype.element_ty), mask=m_t)
+        tl.store(rv_ptr + p_value + place, value.to(rv_ptr.dtype.element_ty), mask=m_t)
