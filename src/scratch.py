@@ -15,15 +15,17 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 # Where vLLM puts the sockets between its processes (vllm/envs.py): the temporary folder, unless told otherwise. It
-# leaves them there, even at an ordinary end. TMPDIR is not set for a server: the caches of torch's compiler lie below
-# it (torch/_inductor/runtime/cache_dir_utils.py), and a cache that is cold at every start would be measured.
-# vLLM leaves this variable out of the key of its compile cache (`compile_factors`).
+# leaves them there, even at an ordinary end; and leaves this variable out of the key of its compile cache
+# (`compile_factors`).
 VARIABLE = "VLLM_RPC_BASE_PATH"
+# Where torch's compiler keeps what it compiled: below the temporary folder, unless told otherwise
+# (torch/_inductor/runtime/cache_dir_utils.py). A cache that is cold at every start would be measured.
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 PREFIX = "adrbench-tmp-"
 # Folders that another program made (Snakemake's) carry a file of this name; those of runs that are not ours do not.
 MARK = ".adrbench"
@@ -63,6 +65,18 @@ class Scratch:
                     return
                 # Another start swept it between the two calls.
                 os.close(self.descriptor)
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What tells a command with this environment to put its temporary files here.
+
+        All of them (torch's profiler leaves a trace that it could not write, of the size that a disk still holds)
+        where compiled code has a place of its own and nobody chose another folder; else vLLM's sockets alone.
+        """
+        found = {VARIABLE: str(self.path)}
+        chosen = environment.get("TMPDIR") != os.environ.get("TMPDIR")
+        if environment.get(COMPILED) and not chosen and self.path.parent == Path(tempfile.gettempdir()):
+            found["TMPDIR"] = str(self.path)
+        return found
 
     def remove(self) -> None:
         """Give up the lock and remove the folder, unless a process still uses it."""

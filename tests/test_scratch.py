@@ -84,6 +84,38 @@ def test_a_command_finds_a_folder_of_its_own_that_goes_with_it(temporary, tmp_pa
     guarded.stop()
 
 
+@pytest.mark.parametrize(
+    ("environment", "own"),
+    [({"TORCHINDUCTOR_CACHE_DIR": "/c"}, True), ({}, False), ({"TORCHINDUCTOR_CACHE_DIR": "/c", "TMPDIR": "/"}, False)],
+)
+def test_all_temporary_files_of_a_command_go_with_it_where_no_cache_lies_among_them(
+    temporary, tmp_path, monkeypatch, environment, own
+):
+    """torch's profiler leaves its temporary file when the disk is full: with a cache or another's choice it must."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    program = "import tempfile; print('in', tempfile.mkstemp(suffix='.json')[1], flush=True)"
+    if "TMPDIR" in environment:
+        environment = environment | {"TMPDIR": str(tmp_path)}
+    guarded = Guarded([sys.executable, "-c", program], tmp_path / "log", job_environment(environment))
+    assert guarded.wait(60) == 0
+    guarded.stop()
+    path = Path((tmp_path / "log").read_text().split()[1])
+    assert path.exists() is not own
+    assert path.parent == tmp_path or path.is_relative_to(temporary)
+
+
+def test_a_long_temporary_folder_is_kept_for_what_is_no_socket(tmp_path, monkeypatch):
+    path = tmp_path / ("long" * 25)
+    path.mkdir()
+    monkeypatch.setenv("TMPDIR", str(path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    made = scratch.Scratch()
+    try:
+        assert set(made.variables({"TORCHINDUCTOR_CACHE_DIR": "/c", "TMPDIR": str(path)})) == {scratch.VARIABLE}
+    finally:
+        made.remove()
+
+
 def test_stop_removes_it(temporary, tmp_path):
     guarded = serving(tmp_path / "log")
     assert [name[-2:] for name in left(temporary)][1:] == ["/a", "/b"]

@@ -14,7 +14,7 @@ from adrbench.device import lease
 from adrbench.job import JobError
 from adrbench.paths import PYTHONPATH
 from adrbench.redact import is_secret_name, redact
-from adrbench.scratch import VARIABLE, Scratch
+from adrbench.scratch import Scratch
 from adrbench.serve.guardian import end_orphans, end_tree
 
 # Variables that change what torch, OpenMP or an attention library computes or how.
@@ -83,7 +83,7 @@ class Guarded:
         guardian = [sys.executable, "-m", "adrbench.serve.guardian", "--grace", str(grace_s)]
         guardian += ["--scratch", str(scratch.path), "--lock", str(scratch.descriptor), "--", *argv]
         # A place, not a setting: it differs at every start and is in no evidence.
-        environment = environment | {"PYTHONUNBUFFERED": "1", VARIABLE: str(scratch.path)}
+        environment = environment | {"PYTHONUNBUFFERED": "1"} | scratch.variables(environment)
         try:
             with open(log, "ab") as stream:
                 self._process = subprocess.Popen(
