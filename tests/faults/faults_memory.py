@@ -45,8 +45,9 @@ class Segments:
 
     def free(self, early: bool = False) -> str:
         """Assert, once all processes have ended, that nothing is left; words for the report."""
-        assert self.left() == []
-        assert self.temporaries(early) == []
+        # pytest explains no assertion of a module that is no test's.
+        assert self.left() == [], f"in shared memory: {self.left()}"
+        assert self.temporaries(early) == [], f"in the temporary folder: {self.temporaries(early)}"
         memory = f"shared memory not looked at ({self.missing})" if self.missing else "shared memory free"
         return f"{memory}; temporary folder empty"
 
