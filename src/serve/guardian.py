@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
+from adrbench.processes import stat
 
 # Index of a process's number of threads in /proc/PID/stat, behind its name (proc(5): field 20).
 THREADS = 17
@@ -35,14 +36,9 @@ def _table() -> dict[int, list[int]]:
     """Parent -> living children, from /proc."""
     table: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
+        fields = stat(entry.name) if entry.name.isdigit() else None
         # A leader whose other threads still end is a zombie already, yet holds its files, devices and memory.
-        if fields[0] != "Z" or int(fields[THREADS]) > 1:
+        if fields and (fields[0] != "Z" or int(fields[THREADS]) > 1):
             table.setdefault(int(fields[1]), []).append(int(entry.name))
     return table
 

@@ -30,7 +30,7 @@ def modules(path):
 # What a job's start imports and no number of its evidence comes from: how it reads its specification and writes its
 # evidence, starts processes and says what it does.
 MACHINERY = {
-    *(f"src/{name}.py" for name in ("evidence", "job", "paths", "redact", "scratch", "specs")),
+    *(f"src/{name}.py" for name in ("evidence", "job", "paths", "processes", "redact", "scratch", "specs")),
     "src/config",
     "src/serve",
     "src/device",
