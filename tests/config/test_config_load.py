@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from adrbench.config import ConfigError, load
-from adrbench.config.load import read_yaml
+from adrbench.config.files import read_yaml
 from adrbench.config.servers import devices
 from adrbench.paths import ROOT
 
@@ -75,6 +75,19 @@ REFUSED = {
     "unknown-policy": (changed(policy="olympic"), ["policy 'olympic' is unknown", "contest, cpu"]),
     "folder-without-path": (changed(model={"source": "folder"}), ["model", "`path` is needed"]),
     "goodput": (changed(serve__goodput={"tftt": 5.0}), ["goodput", "tftt"]),
+    "regex-of-anything": (changed(arms__1__expect_failure=".*"), ["arms[fp8-e4m3].expect_failure", "fits any text"]),
+    "not-a-number": (changed(device__memory_gib=float("nan")), ["device.memory_gib", "nan", "finite"]),
+    "infinite": (changed(serve__client_timeout_s=float("inf")), ["serve.client_timeout_s", "inf", "finite"]),
+    "string-for-limit": (changed(serve__ready_timeout_s="900"), ["serve.ready_timeout_s", "'900'"]),
+    "goodput-below-0": (changed(serve__goodput={"ttft": -1.0}), ["serve.goodput.ttft", "-1.0"]),
+    "rounds-without-end": (changed(serve__rounds=10**30), ["serve.rounds", "1000"]),
+    "seed-below-0": (changed(eval__seed=-1), ["eval.seed", "-1"]),
+    "variable": (changed(arms__1__env={"A=B": "1"}), ["arms[fp8-e4m3].env", "A=B", "pattern"]),
+    "argument-with-nul": (changed(arms__1__args=["--x", "a\0b"]), ["arms[fp8-e4m3].args[1]", "control characters"]),
+    "title-with-escape": (changed(title="\x1b[31mred"), ["title", "control characters"]),
+    "task-class": (changed(eval__tasks__0__name="nope"), ["eval.tasks[nope]", "no task class", "summary"]),
+    "tier-of-a-raw-folder": (changed(tiers__0__name="server"), ["tiers", "'server'"]),
+    "arm-named-as-a-file": (changed(arms__1__name="auto.json"), ["'auto.json'", ".json"]),
     "bad-regex": (changed(arms__1__expect_failure="("), ["arms[fp8-e4m3].expect_failure", "regular expression"]),
 }  # fmt: skip
 
