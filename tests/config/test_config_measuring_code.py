@@ -35,6 +35,7 @@ MACHINERY = {
     "src/serve",
     "src/device",
     "src/profile/saved.py",  # keeps plain data for the audit
+    "src/agreement/spec.py",
 }
 
 
@@ -51,6 +52,14 @@ def inside(path, places):
         ("memory", "memory/__main__"),
         ("claims", "claims/__main__"),
         ("claims", "claims/checks"),
+        ("device", "device/__main__"),
+        ("kernels", "kernels/__main__"),
+        ("integrate", "integrate/__main__"),
+        ("eval", "eval/__main__"),
+        ("agreement", "agreement/__main__"),
+        ("compare", "agreement/compare"),
+        ("calibrate", "calibrate/__main__"),
+        ("decide", "decide/__main__"),
     ],
 )
 def test_what_a_job_computes_with_is_in_its_list(stage, start):
