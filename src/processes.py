@@ -12,10 +12,14 @@ from pathlib import Path
 
 
 def stat(pid: int | str) -> list[str] | None:
-    """Fields of ``/proc/PID/stat`` from the third (the state) on, or None where the process is gone or hidden."""
+    """Fields of ``/proc/PID/stat`` from the third (the state) on, or None where the process is gone or hidden.
+
+    Raises:
+        OSError: it cannot be told, as where the host has no file left to open.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace")
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     # The name, between parentheses, may hold blanks and parentheses itself.
     return text.rpartition(")")[2].split() or None

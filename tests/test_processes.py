@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from adrbench import job, locks, processes
 from adrbench.dry_run import left_behind
+from adrbench.serve import guardian
 from adrbench.serve.guardian import children, descendants
 from adrbench.serve.process import Guarded, job_environment
 from waiting import until
@@ -45,6 +47,24 @@ def test_a_guarded_command_is_ended_whatever_another_process_is_called(named, tm
     guarded.stop()
     assert log.read_text() == f"{command}\n", "the guardian says nothing"
     assert processes.stat(command) is None
+
+
+def test_a_host_without_a_file_to_open_is_asked_again(named, monkeypatch):
+    """Who cannot be read is not gone: the guardian would take its command for ended."""
+    failures, real = [errno.ENFILE, errno.ENOMEM, errno.EMFILE], Path.read_bytes
+
+    def read_bytes(path):
+        if failures and path.name == "stat":
+            raise OSError(failures.pop(), "in distress")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert named in children(os.getpid())
+    assert failures == []
+    monkeypatch.setattr(guardian, "UNREADABLE_S", 0.0)
+    failures += [errno.ENFILE] * 10
+    with pytest.raises(OSError, match="in distress"):
+        children(os.getpid())
 
 
 def test_ancestors_end_where_a_host_hides_them(monkeypatch, tmp_path):

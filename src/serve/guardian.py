@@ -32,14 +32,33 @@ from adrbench.processes import stat
 THREADS = 17
 
 
+# How long the guardian waits for a host that has no file or memory left to list its processes with.
+UNREADABLE_S = 60.0
+
+
 def _table() -> dict[int, list[int]]:
-    """Parent -> living children, from /proc."""
+    """Parent -> living children, from /proc; a host in distress is asked again, as who is not listed is not ended.
+
+    Raises:
+        OSError: /proc could not be read for ``UNREADABLE_S`` seconds.
+    """
+    deadline = time.monotonic() + UNREADABLE_S
+    while True:
+        try:
+            return _read_table()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _read_table() -> dict[int, list[int]]:
     table: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        fields = stat(entry.name) if entry.name.isdigit() else None
+    for name in os.listdir("/proc"):
+        fields = stat(name) if name.isdigit() else None
         # A leader whose other threads still end is a zombie already, yet holds its files, devices and memory.
         if fields and (fields[0] != "Z" or int(fields[THREADS]) > 1):
-            table.setdefault(int(fields[1]), []).append(int(entry.name))
+            table.setdefault(int(fields[1]), []).append(int(name))
     return table
 
 
