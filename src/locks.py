@@ -58,10 +58,10 @@ def other_host(folder: Path) -> str | None:
     """The other host whose run works in ``folder``; None when there is none."""
     file = folder / OWNER
     try:
-        owner, age = json.loads(file.read_text()), time.time() - file.stat().st_mtime
-    except (OSError, ValueError):
-        return None
-    return str(owner["host"]) if owner["host"] != platform.node() and age < FRESH_S else None
+        host, age = str(json.loads(file.read_bytes())["host"]), time.time() - file.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # none, or cut off by a full disk
+    return host if host != platform.node() and age < FRESH_S else None
 
 
 def refuse_if_used(folder: Path) -> None:
