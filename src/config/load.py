@@ -211,8 +211,10 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
                 problems.append(
                     f"{where}.expect_failure: {arm.expect_failure!r} fits any text; name the text that vLLM must print"
                 )
-        except re.error as error:
-            problems.append(f"{where}.expect_failure: {arm.expect_failure!r} is not a regular expression ({error})")
+        except (re.error, RecursionError, OverflowError) as error:
+            problems.append(
+                f"{where}.expect_failure: {_shown(arm.expect_failure)} is not a regular expression ({error})"
+            )
     return problems
 
 
@@ -307,7 +309,7 @@ def _against_rules(platform: Platform, arm: Arm) -> list[str]:
 def context_limit(args: list[str]) -> int | None:
     """Value of ``--max-model-len`` in an argv, in tokens; None when it is not given."""
     for setting in policies.settings(args):
-        if setting.path == ("max-model-len",) and setting.value.isdigit():
+        if setting.path == ("max-model-len",) and setting.value.isdecimal():
             return int(setting.value)
     return None
 

@@ -31,9 +31,10 @@ class Serve(Section):
 
     python: str = Field(
         ".envs/serve/bin/python",
+        min_length=1,
         description="interpreter that has vLLM; name the host's own where an image brings it",
     )
-    vllm_version: str = Field("0.27.0", description="version that must be served")
+    vllm_version: str = Field("0.27.0", pattern=r"^[0-9][A-Za-z0-9_.+!-]*$", description="version that must be served")
     container: str | None = Field(None, description="image for `--sdm apptainer`; its `python` is used")
     args: list[str] = Field([], description="arguments of `vllm serve` that all arms share")
     env: dict[Variable, str] = Field(
@@ -81,7 +82,7 @@ class Task(Section):
 class Eval(Section):
     """Accuracy, measured by OpenCompass against the served endpoint."""
 
-    python: str = Field(".envs/eval/bin/python", description="interpreter that has OpenCompass")
+    python: str = Field(".envs/eval/bin/python", min_length=1, description="interpreter that has OpenCompass")
     opencompass_version: str = "0.5.4"
     tasks: list[Task] = Field([], description="at least one, but for a model of `source: shape`, which has none")
     control: bool = Field(True, description="also ask the baseline without the document, as a control")
