@@ -1,4 +1,6 @@
 # Two commands do everything: `make reports/adr0011.md` and `make test`. Both set up what is missing first.
+# No rule but those below: make's own would compile a target that is a folder's name.
+MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3.11
 CORES ?= 1
 BIN := .envs/analysis/bin
@@ -25,17 +27,17 @@ status audit: setup
 TARGET ?= local
 PIECE ?= 1GB
 bundle: setup
-	@$(BIN)/python envs/bundle.py make --target $(TARGET) --piece-size $(PIECE) $(if $(MODEL),--model '$(MODEL)')
+	@$(BIN)/python envs/bundle.py make --target '$(TARGET)' --piece-size '$(PIECE)' $(if $(MODEL),--model '$(MODEL)')
 
 # A rehearsal on this host: clean build, serve, bench, accuracy, shutdown. Another platform: make dry-run PLATFORM=dcu-bw
 PLATFORM ?= cpu
 dry-run: setup
-	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.dry_run --platform $(PLATFORM)
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.dry_run --platform '$(PLATFORM)'
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup
 	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.locks
-	@$(BIN)/snakemake --cores $(CORES) $@
+	@$(BIN)/snakemake --cores $(CORES) '$@'
 
 test: setup
 	@$(BIN)/python -m pytest tests $(PYTEST)

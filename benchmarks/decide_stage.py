@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from adrbench import evidence
-from adrbench.config.load import read_yaml
+from adrbench.config.files import read_yaml
 from adrbench.evidence import Evidence
 from adrbench.paths import PYTHONPATH, ROOT
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from adrbench import config as configuration
 from adrbench.config import jobs, servers
-from adrbench.config.load import read_yaml
+from adrbench.config.files import read_yaml
 from adrbench.evidence import canonical, now, read, write_json
 from adrbench.paths import ROOT
 from adrbench.profile.repeat import compare

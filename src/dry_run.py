@@ -22,6 +22,7 @@ import yaml
 from adrbench import evidence
 from adrbench.locks import living_runs
 from adrbench.paths import ROOT
+from adrbench.processes import ancestors
 
 FOLDER = ROOT / "dry-run"
 VALUES = "values.yaml"
@@ -78,10 +79,7 @@ def workflow(targets: list[str], *options: str, folder: Path = FOLDER) -> list[s
 
 def left_behind(folder: Path = FOLDER) -> list[str]:
     """Living processes, other than this one and those above it, that work in ``folder`` or name it."""
-    above, pid = {os.getpid()}, os.getppid()
-    while pid > 1:
-        above.add(pid)
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    above = {os.getpid(), *ancestors(os.getpid())}
     found, sign = [], str(folder).encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) in above:

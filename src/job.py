@@ -26,6 +26,7 @@ from typing import Any
 from adrbench.device.lease import LeaseError, lease
 from adrbench.evidence import EvidenceError, now, write_json
 from adrbench.handover import received
+from adrbench.processes import ancestors
 from adrbench.redact import redact
 
 PR_SET_PDEATHSIG = 1
@@ -60,15 +61,11 @@ def prctl(option: int, value: int) -> None:
 
 def _ancestors(pid: int) -> Iterator[tuple[int, list[str]]]:
     """(pid, argv) of each ancestor, nearest first."""
-    while pid > 1:
+    for above in ancestors(pid):
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-            pid = int(stat.rpartition(")")[2].split()[1])
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except (OSError, ValueError, IndexError):
+            yield above, Path(f"/proc/{above}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
             return
-        if pid > 1:
-            yield pid, command
 
 
 def _is_snakemake(argv: list[str]) -> bool:

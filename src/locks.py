@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from adrbench.processes import ancestors
 from adrbench.scratch import sweep
 
 OWNER = Path(".snakemake/adrbench-owner.json")
@@ -27,12 +28,9 @@ FRESH_S = 120.0
 
 def living_runs(folder: Path) -> list[int]:
     """Process ids of Snakemake runs whose working folder is ``folder`` (this process's ancestors excluded)."""
-    found, ancestor, ancestors = [], os.getpid(), set()
-    while ancestor > 1:
-        ancestors.add(ancestor)
-        ancestor = int(Path(f"/proc/{ancestor}/stat").read_text().rpartition(")")[2].split()[1])
+    found, own_line = [], {os.getpid(), *ancestors(os.getpid())}
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) in ancestors:
+        if not entry.name.isdigit() or int(entry.name) in own_line:
             continue
         try:
             command = (entry / "cmdline").read_bytes().split(b"\0")
@@ -60,10 +58,10 @@ def other_host(folder: Path) -> str | None:
     """The other host whose run works in ``folder``; None when there is none."""
     file = folder / OWNER
     try:
-        owner, age = json.loads(file.read_text()), time.time() - file.stat().st_mtime
-    except (OSError, ValueError):
-        return None
-    return str(owner["host"]) if owner["host"] != platform.node() and age < FRESH_S else None
+        host, age = str(json.loads(file.read_bytes())["host"]), time.time() - file.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # none, or cut off by a full disk
+    return host if host != platform.node() and age < FRESH_S else None
 
 
 def refuse_if_used(folder: Path) -> None:

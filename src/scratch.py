@@ -3,7 +3,8 @@
 A folder is in use while its lock is held (an exclusive ``flock`` on the folder: the kernel drops it with the last
 holder, however that ends), or while a process names it in its environment or works in it: a vLLM engine closes the
 files that it inherits, so that nothing else tells of one whose guardian and API server were killed. Whoever makes a
-folder removes it; what killed processes have left is removed by the next start, of the same user only.
+folder removes it; what killed processes have left is removed by the next start, of the same user and host only: hosts
+may share the folder's file system, and neither processes nor, on a folder of NFS or Lustre, locks of another are seen.
 
 Standard library only.
 """
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,9 +29,10 @@ VARIABLE = "VLLM_RPC_BASE_PATH"
 # Where torch's compiler keeps what it compiled: below the temporary folder, unless told otherwise
 # (torch/_inductor/runtime/cache_dir_utils.py). A cache that is cold at every start would be measured.
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
-PREFIX = "adrbench-tmp-"
+HOST = hashlib.sha256(os.fsencode(os.uname().nodename)).hexdigest()[:6]
+PREFIX = f"adrbench-tmp-{HOST}-"
 # Folders that another program made (Snakemake's) carry a file of this name; those of runs that are not ours do not.
-MARK = ".adrbench"
+MARK = f".adrbench-{HOST}"
 MARKED_PREFIXES = ("snakemake", "tmp")
 # A Unix socket's path (108 bytes with its end) in such a folder: 8 characters of mkdtemp, and a UUID as its name.
 PATH_BYTES, RANDOM_BYTES, SOCKET_BYTES = 107, 8, 36
@@ -39,10 +43,15 @@ _adopted: list[int] = []
 
 
 def parent() -> Path:
-    """The temporary folder, or ``/tmp`` where its path leaves no room for that of a socket."""
-    found = Path(tempfile.gettempdir())
+    """The temporary folder, or ``/tmp`` where its path leaves no room for that of a socket and ``/tmp`` can be used."""
+    found = _temporary()
     longest = len(os.fsencode(found)) + len(PREFIX) + RANDOM_BYTES + SOCKET_BYTES + 2
-    return found if longest <= PATH_BYTES else SHORT
+    return SHORT if longest > PATH_BYTES and os.access(SHORT, os.W_OK | os.X_OK) else found
+
+
+def _temporary() -> Path:
+    # Absolute: "." stays relative in `tempfile`, and the folder's users work elsewhere.
+    return Path(tempfile.gettempdir()).absolute()
 
 
 class Scratch:
@@ -74,7 +83,7 @@ class Scratch:
         """
         found = {VARIABLE: str(self.path)}
         chosen = environment.get("TMPDIR") != os.environ.get("TMPDIR")
-        if environment.get(COMPILED) and not chosen and self.path.parent == Path(tempfile.gettempdir()):
+        if environment.get(COMPILED) and not chosen and self.path.parent == _temporary():
             found["TMPDIR"] = str(self.path)
         return found
 
@@ -110,25 +119,26 @@ def _is(path: Path, descriptor: int) -> bool:
 
 
 def _ours(name: str, descriptor: int) -> bool:
-    """Whether an opened folder is this user's and was made, or marked, by us."""
-    if os.fstat(descriptor).st_uid != os.geteuid():
+    """Whether an opened folder is of this user, made or marked by us, and open to nobody else, who could mark it."""
+    found = os.fstat(descriptor)
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         return False
     if name.startswith(PREFIX):
         return True
     try:
-        os.stat(MARK, dir_fd=descriptor, follow_symlinks=False)
+        return os.stat(MARK, dir_fd=descriptor, follow_symlinks=False).st_uid == os.geteuid()
     except OSError:
         return False
-    return True
 
 
 def users(path: Path) -> list[int]:
     """Processes that name the folder in their environment, or work in it."""
-    found, name = [], os.fsencode(path)
+    # Its name is one of a kind; before it stands what another process's TMPDIR says, which may be a link.
+    found, name = [], os.fsencode(f"/{path.name}")
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if name in (entry / "environ").read_bytes() or os.readlink(entry / "cwd") == str(path):
+                if name in (entry / "environ").read_bytes() or name in os.readlink(os.fsencode(entry / "cwd")):
                     found.append(int(entry.name))
     return found
 
@@ -156,7 +166,10 @@ def remove_unused(path: Path) -> bool:
 def sweep(*more: Path) -> list[Path]:
     """Remove what killed processes of this user have left in the temporary folders (and in ``more``); what it was."""
     removed = []
-    for place in {Path(tempfile.gettempdir()), SHORT, *more}:
+    places = {SHORT, *more}
+    with contextlib.suppress(OSError):  # no temporary folder can be written to
+        places.add(_temporary())
+    for place in places:
         try:
             names = sorted(os.listdir(place))
         except OSError:

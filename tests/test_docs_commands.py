@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from adrbench.config.load import read_yaml
+from adrbench.config.files import read_yaml
 from adrbench.paths import ROOT
 
 sys.path.append(str(Path(__file__).parent))

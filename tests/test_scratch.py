@@ -176,7 +176,7 @@ def test_folders_of_others_and_links_stay(temporary):
     (outside / "file").touch()
     (temporary / f"{scratch.PREFIX}12345678").symlink_to(outside)
     (temporary / f"{scratch.PREFIX}file").touch()
-    (temporary / "snakemake1234").mkdir()
+    (temporary / "snakemake1234").mkdir(0o700)
     before = left(temporary)
     assert scratch.sweep() == []
     assert left(temporary) == before
@@ -185,17 +185,64 @@ def test_folders_of_others_and_links_stay(temporary):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a folder of another user")
 def test_the_folder_of_another_user_stays(temporary):
     made = temporary / f"{scratch.PREFIX}12345678"
-    made.mkdir()
+    made.mkdir(0o700)
     os.chown(made, 65534, 65534)
     assert scratch.sweep() == []
     os.chown(made, os.geteuid(), -1)
     assert scratch.sweep() == [made]
 
 
+def test_the_folder_of_another_host_stays(temporary, monkeypatch):
+    """Hosts share a file system, not what tells that a folder is in use."""
+    of_another = scratch.PREFIX.replace(scratch.HOST, "0" * len(scratch.HOST))
+    (temporary / f"{of_another}12345678").mkdir(0o700)
+    marked = temporary / "snakemake1234"
+    marked.mkdir(0o700)
+    with monkeypatch.context() as other:
+        other.setattr(scratch, "MARK", scratch.MARK.replace(scratch.HOST, "0" * len(scratch.HOST)))
+        scratch.adopt(marked)
+    os.close(scratch._adopted.pop())
+    before = left(temporary)
+    assert scratch.sweep() == []
+    assert left(temporary) == before
+
+
+def test_what_others_may_have_marked_stays(temporary):
+    """A folder of this user that others can write to: their file in it must not have it removed."""
+    made = temporary / "tmp-of-a-team"
+    made.mkdir(0o700)
+    (made / scratch.MARK).touch()
+    made.chmod(0o1777)
+    assert scratch.sweep() == []
+    made.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(made / scratch.MARK, 65534, 65534)
+        assert scratch.sweep() == []
+        os.chown(made / scratch.MARK, 0, 0)
+    assert scratch.sweep() == [made]
+
+
+def test_a_user_by_another_path_is_seen(temporary):
+    """Of whom only the environment, or the working folder, tells; and TMPDIR was a link there."""
+    (temporary / "link").symlink_to(temporary)
+    made = temporary / f"{scratch.PREFIX}12345678"
+    (made / "below").mkdir(0o700, parents=True)
+    made.chmod(0o700)
+    code, named = ["-c", "print(1, flush=True); input()"], {scratch.VARIABLE: f"{temporary}/link/{made.name}"}
+    for options in ({"env": job_environment(named)}, {"cwd": made / "below"}):
+        with subprocess.Popen(
+            [sys.executable, *code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
+        ) as user:
+            assert user.stdout.readline() == b"1\n"
+            assert scratch.users(made) == [user.pid]
+            assert scratch.sweep() == []
+    assert scratch.sweep() == [made]
+
+
 def test_links_in_a_folder_are_not_followed(temporary, tmp_path):
     (tmp_path / "kept").touch()
     made = temporary / f"{scratch.PREFIX}12345678"
-    made.mkdir()
+    made.mkdir(0o700)
     (made / "link").symlink_to(tmp_path)
     assert scratch.sweep() == [made]
     assert (tmp_path / "kept").exists()
@@ -206,7 +253,7 @@ def test_marked_folders_of_a_killed_program_are_swept(temporary):
     code = "import sys, time; from adrbench import scratch; scratch.adopt(sys.argv[1]); print(1, flush=True); "
     code += "time.sleep(600)"
     made = temporary / "snakemake1234"
-    made.mkdir()
+    made.mkdir(0o700)
     holder = subprocess.Popen([sys.executable, "-c", code, made], stdout=subprocess.PIPE, env=job_environment())
     assert holder.stdout.readline() == b"1\n"
     # The name is in the arguments, not in the environment: the lock alone says that the folder is in use.
@@ -261,3 +308,20 @@ def test_a_long_temporary_folder_leaves_no_room_for_sockets(tmp_path, monkeypatc
     assert scratch.parent() == Path(longest)
     monkeypatch.setattr(tempfile, "tempdir", longest + "y")
     assert scratch.parent() == scratch.SHORT
+    monkeypatch.setattr(scratch, "SHORT", tmp_path / "missing")
+    assert scratch.parent() == Path(longest + "y"), "who needs no socket can use it"
+
+
+def test_a_relative_temporary_folder_is_of_the_place_where_it_was_named(temporary, monkeypatch):
+    monkeypatch.chdir(temporary)
+    monkeypatch.setattr(tempfile, "tempdir", ".")
+    with scratch.folder() as made:
+        assert made.parent == temporary
+
+
+def test_where_no_temporary_folder_can_be_written_nothing_is_swept(temporary, monkeypatch):
+    def none():
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert scratch.sweep() == []

@@ -28,10 +28,10 @@ def end_with_batch_script(environment: Mapping[str, str] = os.environ) -> bool:
     if parent == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        name = Path(f"/proc/{parent}/comm").read_text().strip()
+        name = Path(f"/proc/{parent}/comm").read_bytes().strip()
     except OSError:
         return False
-    if name.startswith("slurmstepd"):
+    if name.startswith(b"slurmstepd"):
         return False
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

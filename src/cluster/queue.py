@@ -29,7 +29,8 @@ class Job:
 
 def _run(*argv: str) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+        # Names and folders of jobs are of any bytes; so escaped, a folder is found by its path.
+        done = subprocess.run(argv, capture_output=True, text=True, errors="surrogateescape", timeout=TIMEOUT_S)
     except FileNotFoundError:
         raise QueueError(f"{argv[0]} is not on PATH: call this on a host of the queue, or load its module") from None
     except subprocess.TimeoutExpired:

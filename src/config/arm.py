@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from adrbench.config.section import Name, Section, Text
+from adrbench.config.section import Name, Section, Text, Variable
 from adrbench.serve.spec import Expect
 from pydantic import Field, model_validator
 
@@ -48,7 +48,7 @@ class Arm(Section):
     kv_cache_dtype: str = Field("auto", description="value of `--kv-cache-dtype`")
     block_size: int | None = Field(None, gt=0, description="value of `--block-size` in tokens; none: vLLM chooses")
     args: list[str] = Field([], description="further arguments of `vllm serve`")
-    env: dict[str, str] = Field({}, description="environment variables of the server")
+    env: dict[Variable, str] = Field({}, description="environment variables of the server")
     plugin: Plugin | None = None
     kv_simulation: KvSimulation | None = Field(
         None, description="KV-cache scheme that the plugin simulates (`kv_cache_dtype` stays `auto`)"

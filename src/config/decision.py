@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from adrbench.config.section import Name, Section, Text
+from adrbench.config.section import MOST_ROUNDS, Name, Section, Text, check_once
 from adrbench.config.strategy import Cited, SchemeOption, TeamRule
 from pydantic import Field, field_validator, model_validator
 
@@ -82,11 +82,12 @@ class Adaptive(Section):
     """Rounds added until the decision stands: `snakemake decide_<adr>`."""
 
     first: int = Field(2, ge=2, description="rounds before the first look; each further round is followed by a look")
-    most: int = Field(10, ge=2, description="rounds of the full plan; the permitted error is spent over them")
+    most: int = Field(
+        10, ge=2, le=MOST_ROUNDS, description="rounds of the full plan; the permitted error is spent over them"
+    )
     budget_minutes: float | None = Field(
         None,
         gt=0,
-        strict=False,
         description="accelerator minutes (minutes x devices, accuracy runs included) that may be spent; none: no "
         "limit; `--config budget_minutes=N` goes before it",
     )
@@ -234,7 +235,9 @@ class Decision(Record):
         return value
 
     @model_validator(mode="after")
-    def _delta_fits(self) -> Decision:
+    def _consistent(self) -> Decision:
+        check_once("options", (option.name for option in self.options))
+        check_once("gates", (gate.id for gate in self.gates))
         if any(gate.metric == "accuracy_delta" for gate in self.gates) != (self.delta is not None):
             raise ValueError("delta: needed with a gate on accuracy_delta, and only there")
         return self
@@ -247,6 +250,11 @@ class Facts(Record):
     subject: Literal["device", "baseline"] = Field(description="what an accepted status names")
     checks: list[Check] = Field(min_length=1)
     reference: Reference | None = Field(None, description="published figures, for the check `reference_ratio`")
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Facts:
+        check_once("checks", (check.id for check in self.checks))
+        return self
 
 
 class Strategy(Record):
@@ -263,6 +271,8 @@ class Strategy(Record):
     @model_validator(mode="after")
     def _names_known(self) -> Strategy:
         known = [option.name for option in self.options]
+        check_once("options", known)
+        check_once("rules", (rule.id for rule in self.rules))
         for rule in self.rules:
             named = [*rule.options, *(name for names in rule.by_arch.values() for name in names)]
             named += [rule.premise.against] if rule.premise and rule.premise.against else []

@@ -5,19 +5,22 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from adrbench.config import policy as policies
 from adrbench.config import secrets
 from adrbench.config.arm import Arm
 from adrbench.config.decision import Decision, Facts, Strategy, model_of
+from adrbench.config.files import ConfigError, read_yaml
 from adrbench.config.main import Main
 from adrbench.config.platform import Platform
 from adrbench.config.policy import Policy, Violation
 from adrbench.device import rules
+from adrbench.eval.tasks import load_tasks
 from adrbench.kernels.formats import scheme as named_scheme
 from adrbench.kernels.formats import schemes
 from adrbench.kernels.formats.served import backend_problem
@@ -25,13 +28,10 @@ from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
 from pydantic import BaseModel, ValidationError
 
-# libyaml's parser where PyYAML has it: several times as fast, the same safe constructors.
-try:
-    from yaml import CSafeLoader as SafeLoader
-except ImportError:
-    from yaml import SafeLoader  # type: ignore[assignment]
-
 M = TypeVar("M", bound=BaseModel)
+
+# Of an error's text.
+SHOWN_CHARACTERS, SHOWN_PROBLEMS = 200, 40
 
 
 # What the server's job sets itself: an arm that set them too would listen elsewhere or leak the key.
@@ -46,45 +46,6 @@ OWNED_VARIABLES = {
     "ADRBENCH_PLUGIN",
     "OPENAI_API_KEY",
 }
-
-
-class ConfigError(ValueError):
-    """A configuration is refused; the text names file, key, value and what is allowed."""
-
-
-class _UniqueKeyLoader(SafeLoader):
-    """YAML in which a key given twice is an error: the second would silently win otherwise."""
-
-
-def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, (list, dict)):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def read_yaml(path: Path) -> Any:
-    """One YAML file.
-
-    Raises:
-        ConfigError: missing, not YAML, or a key given twice, with line and column.
-    """
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)  # noqa: S506 (a SafeLoader)
-    except FileNotFoundError:
-        beside = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-        raise ConfigError(f"{path}: no such file" + (f"; there are {', '.join(beside)}" if beside else "")) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def _where(loc: tuple[int | str, ...], data: Any) -> str:
@@ -113,23 +74,43 @@ def _allowed_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[st
     return list(getattr(current, "model_fields", {}))
 
 
+def _shown(value: Any) -> str:
+    """A value in an error's text, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
 def _explain(path: str, data: Any, model: type[BaseModel], error: ValidationError) -> str:
     lines = []
-    for issue in error.errors():
+    for issue in error.errors()[:SHOWN_PROBLEMS]:
         loc = issue["loc"]
         where = _where(loc, data)
         if issue["type"] == "extra_forbidden":
             keys = _allowed_keys(model, loc)
             near = difflib.get_close_matches(str(loc[-1]), keys, 1)
             hint = f"; did you mean `{near[0]}`?" if near else f"; allowed are {', '.join(keys)}"
-            lines.append(f"{path}: {where}: unknown key (value {issue['input']!r}){hint}")
+            lines.append(f"{path}: {where}: unknown key (value {_shown(issue['input'])}){hint}")
         elif issue["type"] == "missing":
             lines.append(f"{path}: {where}: this key is needed")
         else:
             message = issue["msg"].removeprefix("Value error, ")
-            value = "" if isinstance(issue["input"], (dict, list)) else f"{issue['input']!r} is not valid; "
+            value = "" if isinstance(issue["input"], (dict, list)) else f"{_shown(issue['input'])} is not valid; "
             lines.append(f"{path}: {where}: {value}{message}")
+    if error.error_count() > SHOWN_PROBLEMS:
+        lines.append(f"{path}: {error.error_count() - SHOWN_PROBLEMS} further problems")
     return "\n".join(lines)
+
+
+def _unprintable(value: Any, loc: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
+    """Where a text has control characters: no argument can hold NUL, and no report should print the others."""
+    if isinstance(value, str) and any(unicodedata.category(sign) == "Cc" and sign not in "\n\t" for sign in value):
+        yield loc
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _unprintable(inner, (*loc, str(key)))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _unprintable(inner, (*loc, index))
 
 
 def parse(model: type[M], data: Any, path: str) -> M:
@@ -140,6 +121,9 @@ def parse(model: type[M], data: Any, path: str) -> M:
     """
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed, found {type(data).__name__}")
+    if found := list(_unprintable(data)):
+        lines = [f"{path}: {_where(loc, data)}: control characters are not allowed; remove them" for loc in found]
+        raise ConfigError("\n".join(lines[:SHOWN_PROBLEMS]))
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -223,9 +207,14 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
     problems += [f"{where}.{problem}" for problem in _kv_simulation_problems(platform, arm)]
     if arm.expect_failure is not None:
         try:
-            re.compile(arm.expect_failure)
-        except re.error as error:
-            problems.append(f"{where}.expect_failure: {arm.expect_failure!r} is not a regular expression ({error})")
+            if re.search(arm.expect_failure, ""):
+                problems.append(
+                    f"{where}.expect_failure: {arm.expect_failure!r} fits any text; name the text that vLLM must print"
+                )
+        except (re.error, RecursionError, OverflowError) as error:
+            problems.append(
+                f"{where}.expect_failure: {_shown(arm.expect_failure)} is not a regular expression ({error})"
+            )
     return problems
 
 
@@ -320,7 +309,7 @@ def _against_rules(platform: Platform, arm: Arm) -> list[str]:
 def context_limit(args: list[str]) -> int | None:
     """Value of ``--max-model-len`` in an argv, in tokens; None when it is not given."""
     for setting in policies.settings(args):
-        if setting.path == ("max-model-len",) and setting.value.isdigit():
+        if setting.path == ("max-model-len",) and setting.value.isdecimal():
             return int(setting.value)
     return None
 
@@ -352,6 +341,22 @@ def _agreement_length(platform: Platform, file: str, limit: int) -> list[str]:
     if section is None or section.tokens + 1 <= limit:
         return []
     return [f"{file}: agreement.tokens: {section.tokens} + 1 tokens exceed --max-model-len {limit} of serve.args"]
+
+
+def _known_names(main: Main, platform: Platform, file: str, source: str) -> list[str]:
+    """Task classes and files of claims that there are not: found by their jobs, hours later, otherwise."""
+    tasks = list(load_tasks())
+    problems = [
+        f"{file}: eval.tasks[{task.name}]: {task.task or task.name!r} is no task class; there are {', '.join(tasks)}"
+        for task in platform.eval.tasks
+        if (task.task or task.name) not in tasks
+    ]
+    claims = sorted(path.stem for path in (ROOT / "config/claims").glob("*.yaml"))
+    return problems + [
+        f"{source}: claims.files: {name!r} is no file of config/claims/; there are {', '.join(claims)}"
+        for name in main.claims.files
+        if name not in claims
+    ]
 
 
 def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts | Strategy]:
@@ -409,6 +414,7 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
     if platform.accuracy_platform and platform.accuracy_platform not in there:
         known = ", ".join(there)
         problems.append(f"{file}: accuracy_platform: {platform.accuracy_platform!r} is no platform; there are {known}")
+    problems += _known_names(main, platform, file, source)
     problems += secrets.problems(platform.model_dump(mode="json"), file)
     if problems:
         raise ConfigError("\n".join(problems))

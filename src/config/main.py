@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from adrbench.config.section import Name, Section
-from pydantic import Field
+from adrbench.config.section import Name, Section, check_once
+from pydantic import Field, field_validator
 
 
 class Report(Section):
@@ -13,16 +13,24 @@ class Report(Section):
 
     languages: list[Literal["en", "zh"]] = Field(["en", "zh"], min_length=1)
 
+    @field_validator("languages")
+    @classmethod
+    def _once(cls, value: list[str]) -> list[str]:
+        check_once("languages", value)
+        return value
+
 
 class Claims(Section):
     """Claims of the team's documents, checked against vLLM's source."""
 
     enabled: bool = True
-    versions: list[str] = Field(["0.18.1"], description="vLLM versions whose source is checked")
+    versions: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]] = Field(
+        ["0.18.1"], min_length=1, description="vLLM versions whose source is checked"
+    )
     decisions: list[Name] = Field(
         ["adr0010", "adr0011"], description="decisions whose evidence the documents' statements are held against"
     )
-    files: list[str] = Field(["adr0010", "adr0011", "learning", "rules"], description="files of config/claims/")
+    files: list[Name] = Field(["adr0010", "adr0011", "learning", "rules"], description="files of config/claims/")
     wheels: str | None = Field(None, description="folder of vLLM wheels; none: .envs/wheels, filled by the set-up")
 
 
@@ -46,6 +54,11 @@ class Main(Section):
     budget_minutes: float | None = Field(
         None,
         gt=0,
-        strict=False,
         description="accelerator minutes that `decide_<adr>` may spend; none: the decision's `adaptive.budget_minutes`",
     )
+
+    @field_validator("adrs")
+    @classmethod
+    def _once(cls, value: list[str]) -> list[str]:
+        check_once("adrs", value)
+        return value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from adrbench.config.section import Name, Section
+from adrbench.config.section import MOST_ROUNDS, Name, Section, Seed, Variable
 from pydantic import Field, field_validator, model_validator
 
 
@@ -31,28 +31,33 @@ class Serve(Section):
 
     python: str = Field(
         ".envs/serve/bin/python",
+        min_length=1,
         description="interpreter that has vLLM; name the host's own where an image brings it",
     )
-    vllm_version: str = Field("0.27.0", description="version that must be served")
+    vllm_version: str = Field("0.27.0", pattern=r"^[0-9][A-Za-z0-9_.+!-]*$", description="version that must be served")
     container: str | None = Field(None, description="image for `--sdm apptainer`; its `python` is used")
     args: list[str] = Field([], description="arguments of `vllm serve` that all arms share")
-    env: dict[str, str] = Field({}, description="environment of all arms; `{project}` stands for the project folder")
+    env: dict[Variable, str] = Field(
+        {}, description="environment of all arms; `{project}` stands for the project folder"
+    )
     endpoint: Literal["completions", "chat"] = Field(
         "completions", description="`completions`: /v1/completions with string prompts; `chat`: /v1/chat/completions"
     )
-    rounds: int = Field(1, ge=1, description="fresh server starts per arm")
-    baseline_rounds: int | None = Field(None, ge=1, description="more rounds for the baseline (the A/A control)")
+    rounds: int = Field(1, ge=1, le=MOST_ROUNDS, description="fresh server starts per arm")
+    baseline_rounds: int | None = Field(
+        None, ge=1, le=MOST_ROUNDS, description="more rounds for the baseline (the A/A control)"
+    )
     warmup_requests: int = Field(2, ge=0, description="requests before each tier, measured but excluded")
-    goodput: dict[str, float] = Field(
+    goodput: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="limits in ms for goodput, by `ttft`, `tpot`, `e2el`; empty: no goodput"
     )
-    seed: int = Field(20260609, description="seed of the prompts")
-    order_seed: int = Field(
+    seed: Seed = Field(20260609, description="seed of the prompts")
+    order_seed: Seed = Field(
         20260609, description="seed of the order of server starts inside a round; a change reruns nothing"
     )
     port: int | None = Field(None, ge=1024, le=65535, description="fixed port; none: a free one per server")
-    ready_timeout_s: float = Field(300.0, gt=0, strict=False, description="limit for a server to become ready")
-    client_timeout_s: float = Field(1800.0, gt=0, strict=False, description="limit for one tier's load")
+    ready_timeout_s: float = Field(300.0, gt=0, description="limit for a server to become ready")
+    client_timeout_s: float = Field(1800.0, gt=0, description="limit for one tier's load")
 
     @model_validator(mode="after")
     def _known_goodput(self) -> Serve:
@@ -77,13 +82,13 @@ class Task(Section):
 class Eval(Section):
     """Accuracy, measured by OpenCompass against the served endpoint."""
 
-    python: str = Field(".envs/eval/bin/python", description="interpreter that has OpenCompass")
+    python: str = Field(".envs/eval/bin/python", min_length=1, description="interpreter that has OpenCompass")
     opencompass_version: str = "0.5.4"
     tasks: list[Task] = Field([], description="at least one, but for a model of `source: shape`, which has none")
     control: bool = Field(True, description="also ask the baseline without the document, as a control")
     concurrency: int = Field(4, gt=0)
-    seed: int = 20260609
-    timeout_s: float = Field(3600.0, gt=0, strict=False, description="limit for one OpenCompass run")
+    seed: Seed = 20260609
+    timeout_s: float = Field(3600.0, gt=0, description="limit for one OpenCompass run")
     data: dict[str, str] = Field(
         {}, description="folders of real test sets: `longbench`, `ruler`; empty: our own texts"
     )
@@ -102,9 +107,9 @@ class Agreement(Section):
         None, ge=1, description="value of `--max-num-batched-tokens` in this measurement only; none: vLLM's default"
     )
     concurrency: int = Field(1, ge=1, description="documents in flight; above 1 the A/A control is not exactly zero")
-    seed: int = 20260609
+    seed: Seed = 20260609
     confidence: float = Field(0.95, gt=0.5, lt=1)
-    request_timeout_s: float = Field(600.0, gt=0, strict=False, description="limit for one document")
+    request_timeout_s: float = Field(600.0, gt=0, description="limit for one document")
 
     @model_validator(mode="after")
     def _edges_split(self) -> Agreement:
@@ -119,7 +124,7 @@ class Calibrate(Section):
 
     segments: int = Field(4, ge=1, description="texts")
     tokens: int = Field(1024, ge=64, description="tokens of each text")
-    seed: int = 20260609
+    seed: Seed = 20260609
     dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="of the forward pass")
 
 

@@ -36,6 +36,8 @@ _PROFILE = [
 ]
 # Bytes of weights, pool and phases, computed from a model's configuration.
 _MODEL = [f"src/profile/{name}.py" for name in ("model_bytes", "model_pool", "model_shape")]
+# Texts that a seed makes.
+_TEXTS = ["src/eval/tasks/base.py", "src/eval/world.py", "src/eval/text"]
 SIMULATION_CODE = ["src/kernels/formats", "src/serve/simulation"]
 MEASURING_CODE = {
     "device": ["src/device"],
@@ -51,11 +53,10 @@ MEASURING_CODE = {
     "agreement": [
         *_SERVER,
         *(f"src/agreement/{name}.py" for name in ("__main__", "replay", "text")),
-        "src/eval/world.py",
-        "src/eval/text",
+        *_TEXTS,
     ],
-    "compare": ["src/agreement", "src/decide/segments.py"],
-    "calibrate": ["src/calibrate", "src/kernels/formats", "src/eval/world.py", "src/eval/text"],
+    "compare": ["src/agreement", "src/decide", *_TEXTS],
+    "calibrate": ["src/calibrate", "src/kernels/formats", *_TEXTS],
     "memory": ["src/memory", "src/kernels/formats", *_MODEL],
     "decide": ["src/decide"],
     "lock": ["src/lock", "src/serve/server.py"],

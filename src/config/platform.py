@@ -6,7 +6,7 @@ from typing import Literal
 
 from adrbench.config.arm import Arm, Mechanism
 from adrbench.config.measurement import Agreement, Calibrate, Eval, Kernels, Profile, Serve, Tier
-from adrbench.config.section import Name, Section, Text
+from adrbench.config.section import Name, Section, Text, check_once
 from adrbench.model.shapes import SHAPES
 from adrbench.serve.spec import random_weights
 from pydantic import Field, field_validator, model_validator
@@ -101,10 +101,7 @@ class Platform(Section):
             ("eval.tasks", self.eval.tasks),
             ("integrate", self.integrate),
         ):
-            names = [item.name for item in items]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{what}: the name {twice[0]!r} is used twice; names must differ")
+            check_once(what, (item.name for item in items))
         baselines = [arm.name for arm in self.arms if arm.baseline]
         if len(baselines) != 1:
             found = "none" if not baselines else ", ".join(baselines)
@@ -115,10 +112,14 @@ class Platform(Section):
         unknown = sorted(set(self.profile.tiers) - {tier.name for tier in self.tiers})
         if unknown:
             raise ValueError(f"profile.tiers: {unknown[0]!r} is not a tier of this platform")
-        # A profile's raw files lie in folders of these names beside its tiers' evidence.
-        taken = sorted({"server", "trace"} & set(self.profile.tiers))
-        if taken:
-            raise ValueError(f"profile.tiers: a profiled tier cannot be named {taken[0]!r}; rename the tier")
+        names = [*(arm.name for arm in self.arms), *(tier.name for tier in self.tiers)]
+        if ambiguous := [name for name in names if name.endswith(".json")]:
+            raise ValueError(f"{ambiguous[0]!r} names a file of evidence; arms and tiers cannot end in .json")
+        # Raw files lie in folders of these names beside the tiers' evidence, the trace beside a profile's.
+        if "server" in (tier.name for tier in self.tiers):
+            raise ValueError("tiers: a tier cannot be named 'server'; rename the tier")
+        if "trace" in self.profile.tiers:
+            raise ValueError("profile.tiers: a profiled tier cannot be named 'trace'; rename the tier")
         self._accuracy_fits_model()
         return self
 

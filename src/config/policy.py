@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from adrbench.config.arm import Arm
+from adrbench.config.files import ConfigError, read_yaml
 from adrbench.config.platform import Platform
 from adrbench.config.section import Section, Text
 from pydantic import Field
@@ -90,7 +90,10 @@ def _from_value(path: tuple[str, ...], value: Any, where: str) -> Iterator[Setti
     """A value and, where it is JSON or a mapping, every setting inside it."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         with contextlib.suppress(json.JSONDecodeError):
-            value = json.loads(value)
+            try:
+                value = json.loads(value)
+            except RecursionError:
+                raise ValueError(f"{where[:80]}...: too many levels within each other to be checked") from None
     if isinstance(value, dict):
         yield Setting(path, json.dumps(value), where)
         for key, inner in value.items():
@@ -102,8 +105,8 @@ def _from_value(path: tuple[str, ...], value: Any, where: str) -> Iterator[Setti
 def _from_file(name: str, where: str) -> Iterator[Setting]:
     """Settings of a YAML file given by --config."""
     try:
-        content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        content = read_yaml(Path(name))
+    except ConfigError as error:
         raise ValueError(f"{where}: the file cannot be read ({error}); it must be checked against the policy") from None
     if not isinstance(content, dict | None):
         raise ValueError(f"{where}: a mapping of arguments is needed, found {type(content).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
@@ -10,12 +11,30 @@ from pydantic_core import CoreSchema
 
 # Names become folder names, wildcards and table rows: nothing that a shell or a path would read.
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+# Its range is that of every generator that one is given to.
+Seed = Annotated[int, Field(ge=0, lt=1 << 32)]
+# Each is a start of a server: a typing error must not become a plan that fills the memory.
+MOST_ROUNDS = 1000
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values are never coerced from strings."""
+    """Base of all sections: unknown keys are errors, values are never coerced from strings, numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=(), allow_inf_nan=False)
+
+
+def check_once(what: str, names: Iterable[str]) -> None:
+    """Refuse a list in which a name stands twice.
+
+    Raises:
+        ValueError: naming it.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what}: the name {name!r} is used twice; names must differ")
+        seen.add(name)
 
 
 class Text(Section):

@@ -31,7 +31,7 @@ def devices(run: Run, arm: Arm) -> int:
     found = {
         setting.path[0]: int(setting.value)
         for setting in policies.settings(run.platform.serve.args + arm_flags(arm))
-        if setting.path[0] in PARALLEL and setting.value.isdigit()
+        if setting.path[0] in PARALLEL and setting.value.isdecimal()
     }
     return math.prod(found.values()) if found else run.platform.device.devices
 

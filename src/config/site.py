@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from adrbench.config.load import parse, read_yaml
+from adrbench.config.files import read_yaml
+from adrbench.config.load import parse
 from adrbench.config.section import Section
 from pydantic import Field
 

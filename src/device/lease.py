@@ -100,7 +100,8 @@ def _by_queue(environment: Mapping[str, str]) -> list[str] | None:
     if not job:
         return None
     try:
-        done = subprocess.run(["scontrol", "-d", "show", "job", job], capture_output=True, text=True, timeout=30)
+        command = ["scontrol", "-d", "show", "job", job]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return granted(done.stdout)

@@ -26,24 +26,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 from adrbench.job import PR_SET_CHILD_SUBREAPER, prctl
+from adrbench.processes import stat
 
 # Index of a process's number of threads in /proc/PID/stat, behind its name (proc(5): field 20).
 THREADS = 17
 
 
+# How long the guardian waits for a host that has no file or memory left to list its processes with.
+UNREADABLE_S = 60.0
+
+
 def _table() -> dict[int, list[int]]:
-    """Parent -> living children, from /proc."""
-    table: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    """Parent -> living children, from /proc; a host in distress is asked again, as who is not listed is not ended.
+
+    Raises:
+        OSError: /proc could not be read for ``UNREADABLE_S`` seconds.
+    """
+    deadline = time.monotonic() + UNREADABLE_S
+    while True:
         try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            return _read_table()
         except OSError:
-            continue
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _read_table() -> dict[int, list[int]]:
+    table: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        fields = stat(name) if name.isdigit() else None
         # A leader whose other threads still end is a zombie already, yet holds its files, devices and memory.
-        if fields[0] != "Z" or int(fields[THREADS]) > 1:
-            table.setdefault(int(fields[1]), []).append(int(entry.name))
+        if fields and (fields[0] != "Z" or int(fields[THREADS]) > 1):
+            table.setdefault(int(fields[1]), []).append(int(name))
     return table
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import yaml
-from adrbench.cluster.queue import parse
+from adrbench.cluster.queue import jobs, parse
 from adrbench.config import ConfigError, load_site
 from adrbench.paths import ROOT
 
@@ -57,3 +59,16 @@ def test_lines_of_squeue():
     first, second = parse(text)
     assert (first.id, first.folder, first.comment) == ("12", "/data/a|b/work", "rule_serve_wildcards_x")
     assert (second.name, second.state) == ("other", "PENDING")
+
+
+def test_jobs_of_any_name_are_listed(tmp_path, monkeypatch):
+    """Also where a folder is no UTF-8, as a Chinese one of an older system."""
+    folder = tmp_path / os.fsdecode(b"\xd6\xd0")
+    folder.mkdir()
+    line = b"12|adrbench_ab|RUNNING|" + os.fsencode(folder) + b"|rule_serve\n13|\xce\xc4|PENDING|/home|\n"
+    (tmp_path / "lines").write_bytes(line)
+    program = tmp_path / "squeue"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/lines\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert [job.id for job in jobs(folder)] == ["12"]

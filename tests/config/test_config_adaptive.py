@@ -7,7 +7,8 @@ import copy
 import pytest
 import yaml
 from adrbench.config import adaptive
-from adrbench.config.load import ConfigError, load
+from adrbench.config.files import ConfigError
+from adrbench.config.load import load
 from adrbench.paths import ROOT
 
 MAIN = yaml.safe_load((ROOT / "config/config.yaml").read_text())

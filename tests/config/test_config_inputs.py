@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 from adrbench.config import inputs, load
-from adrbench.config.load import ConfigError
+from adrbench.config.files import ConfigError
 from adrbench.paths import ROOT
 
 MAIN = yaml.safe_load((ROOT / "config/config.yaml").read_text())

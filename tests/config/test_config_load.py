@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from adrbench.config import ConfigError, load
-from adrbench.config.load import read_yaml
+from adrbench.config.files import read_yaml
+from adrbench.config.load import context_limit
 from adrbench.config.servers import devices
 from adrbench.paths import ROOT
 
@@ -75,6 +76,27 @@ REFUSED = {
     "unknown-policy": (changed(policy="olympic"), ["policy 'olympic' is unknown", "contest, cpu"]),
     "folder-without-path": (changed(model={"source": "folder"}), ["model", "`path` is needed"]),
     "goodput": (changed(serve__goodput={"tftt": 5.0}), ["goodput", "tftt"]),
+    "regex-of-anything": (changed(arms__1__expect_failure=".*"), ["arms[fp8-e4m3].expect_failure", "fits any text"]),
+    "not-a-number": (changed(device__memory_gib=float("nan")), ["device.memory_gib", "nan", "finite"]),
+    "infinite": (changed(serve__client_timeout_s=float("inf")), ["serve.client_timeout_s", "inf", "finite"]),
+    "string-for-limit": (changed(serve__ready_timeout_s="900"), ["serve.ready_timeout_s", "'900'"]),
+    "goodput-below-0": (changed(serve__goodput={"ttft": -1.0}), ["serve.goodput.ttft", "-1.0"]),
+    "rounds-without-end": (changed(serve__rounds=10**30), ["serve.rounds", "1000"]),
+    "seed-below-0": (changed(eval__seed=-1), ["eval.seed", "-1"]),
+    "variable": (changed(arms__1__env={"A=B": "1"}), ["arms[fp8-e4m3].env", "A=B", "pattern"]),
+    "argument-with-nul": (changed(arms__1__args=["--x", "a\0b"]), ["arms[fp8-e4m3].args[1]", "control characters"]),
+    "title-with-escape": (changed(title="\x1b[31mred"), ["title", "control characters"]),
+    "task-class": (changed(eval__tasks__0__name="nope"), ["eval.tasks[nope]", "no task class", "summary"]),
+    "tier-of-a-raw-folder": (changed(tiers__0__name="server"), ["tiers", "'server'"]),
+    "arm-named-as-a-file": (changed(arms__1__name="auto.json"), ["'auto.json'", ".json"]),
+    "regex-of-many-levels": (
+        changed(arms__1__expect_failure="(" * 5000 + ")" * 5000),
+        ["arms[fp8-e4m3].expect_failure", "recursion"],
+    ),
+    "regex-of-many-repeats": (changed(arms__1__expect_failure="a{99999999999999}"), ["expect_failure", "too large"]),
+    "json-of-many-levels": (changed(arms__1__args=["-cc", "[" * 5000 + "]" * 5000]), ["-cc [", "too many levels"]),
+    "version": (changed(serve__vllm_version="../../x"), ["serve.vllm_version", "pattern"]),
+    "no-interpreter": (changed(serve__python=""), ["serve.python", "at least 1"]),
     "bad-regex": (changed(arms__1__expect_failure="("), ["arms[fp8-e4m3].expect_failure", "regular expression"]),
 }  # fmt: skip
 
@@ -193,6 +215,20 @@ def test_what_the_job_owns_cannot_be_set_by_an_arm(project, argument):
 def test_variables_that_the_job_owns_are_refused(project, name):
     with pytest.raises(ConfigError, match=f"env.{name}.*belongs to the job"):
         project(changed(arms__1__env={name: "x"}))
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a: 2024-13-45", b"a: " + b"[" * 900 + b"]" * 900])
+def test_a_damaged_config_file_is_refused(project, tmp_path, content):
+    (tmp_path / "serve.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"--config .*serve.yaml: the file cannot be read .* against the policy"):
+        project(changed(arms__1__args=["--config", str(tmp_path / "serve.yaml")]))
+
+
+def test_a_digit_that_is_no_number_is_no_limit(project):
+    """Python's isdigit() takes a superscript, int() does not: vLLM says what is wrong with it."""
+    assert context_limit(["--max-model-len", "\u00b2"]) is None
+    run = project(changed(arms__1__args=["--tensor-parallel-size", "\u00b2"]))
+    assert devices(run, run.platform.arms[1]) == 1
 
 
 def test_a_config_file_that_is_a_list_is_refused(project, tmp_path):

@@ -30,11 +30,12 @@ def modules(path):
 # What a job's start imports and no number of its evidence comes from: how it reads its specification and writes its
 # evidence, starts processes and says what it does.
 MACHINERY = {
-    *(f"src/{name}.py" for name in ("evidence", "job", "paths", "redact", "scratch", "specs")),
+    *(f"src/{name}.py" for name in ("evidence", "job", "paths", "processes", "redact", "scratch", "specs")),
     "src/config",
     "src/serve",
     "src/device",
     "src/profile/saved.py",  # keeps plain data for the audit
+    "src/agreement/spec.py",
 }
 
 
@@ -51,6 +52,14 @@ def inside(path, places):
         ("memory", "memory/__main__"),
         ("claims", "claims/__main__"),
         ("claims", "claims/checks"),
+        ("device", "device/__main__"),
+        ("kernels", "kernels/__main__"),
+        ("integrate", "integrate/__main__"),
+        ("eval", "eval/__main__"),
+        ("agreement", "agreement/__main__"),
+        ("compare", "agreement/compare"),
+        ("calibrate", "calibrate/__main__"),
+        ("decide", "decide/__main__"),
     ],
 )
 def test_what_a_job_computes_with_is_in_its_list(stage, start):

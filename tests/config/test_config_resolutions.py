@@ -6,7 +6,8 @@ import pytest
 import yaml
 from adrbench.claims.open_items import load_items
 from adrbench.config.decision import model_of
-from adrbench.config.load import ConfigError, parse
+from adrbench.config.files import ConfigError
+from adrbench.config.load import parse
 from adrbench.paths import ROOT
 
 FILES = sorted((ROOT / "config/decisions").glob("adr*.yaml"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from adrbench import evidence
-from adrbench.config.load import read_yaml
+from adrbench.config.files import read_yaml
 from adrbench.decide.__main__ import gather, judge
 from adrbench.decide.spec import parse_spec
 from adrbench.evidence import Evidence

@@ -2,7 +2,8 @@
 
 import pytest
 from adrbench.config.decision import Decision
-from adrbench.config.load import ConfigError, parse
+from adrbench.config.files import ConfigError
+from adrbench.config.load import parse
 from adrbench.decide.__main__ import gather, judge
 from adrbench.decide.spec import parse_spec
 from decide_synthetic import decision

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from adrbench.device import lease as leases
-from adrbench.device.lease import LeaseError, granted, lease, numbers, on_host
+from adrbench.device.lease import LeaseError, _by_queue, granted, lease, numbers, on_host
 from adrbench.paths import ROOT
 
 # A number must mean the same card to CUDA and to nvidia-smi.
@@ -208,6 +208,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 )
 def test_what_the_queue_granted(text, expected):
     assert granted(text) == expected
+
+
+def test_what_the_queue_granted_to_a_job_of_any_name(tmp_path, monkeypatch):
+    (tmp_path / "job").write_bytes(b"JobName=\xce\xc4\n     Nodes=a CPU_IDs=0 Mem=0 GRES=dcu:1(IDX:3)\n")
+    program = tmp_path / "scontrol"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/job\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert _by_queue({"SLURM_JOB_ID": "12"}) == granted((tmp_path / "job").read_text(errors="replace")) == ["3"]
 
 
 def test_in_a_queued_job_nothing_is_leased(host):

@@ -10,6 +10,7 @@ when every case passed. ``--report`` is written only when both sessions were com
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import subprocess
@@ -71,8 +72,11 @@ def end(processes: list[subprocess.Popen]) -> None:
 
 
 def merged(paths: list[Path]) -> tuple[list[Row], bool]:
-    """Rows of all sessions, and whether all of them were complete; a session that wrote none was not."""
-    found: list[dict[str, Any]] = [json.loads(path.read_text()) for path in paths if path.is_file()]
+    """Rows of all sessions, and whether all of them were complete; one that wrote none, or died writing, was not."""
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(json.loads(path.read_text(encoding="utf-8")))
     rows = [Row(**row) for part in found for row in part["rows"]]
     return rows, len(found) == len(paths) and all(part["complete"] for part in found)
 
@@ -82,13 +86,19 @@ def main() -> int:
     parser.add_argument("--report", type=Path, help="also write the report of a complete matrix here")
     parser.add_argument("--base", type=Path, help="folder that keeps the finished run, for the next call")
     options, arguments = parser.parse_known_args()
+    if options.report and not options.report.absolute().parent.is_dir():
+        parser.error(f"--report: {options.report}: its folder does not exist")
     REPORT.parent.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # The sessions are in sessions of their own: the end of a terminal reaches them through this process only.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    started: list[tuple[subprocess.Popen, Path]] = []
     with tempfile.TemporaryDirectory(prefix="adrbench-faults-") as folder:
         base = (options.base or Path(folder)).resolve()
         halves = shares([path.name for path in HERE.glob("test_*.py")])
-        started = [session(number, files, base, arguments) for number, files in enumerate(halves, 1)]
         try:
+            for number, files in enumerate(halves, 1):
+                started.append(session(number, files, base, arguments))
             codes = [process.wait() for process, _ in started]
         finally:
             end([process for process, _ in started])

@@ -143,7 +143,7 @@ class Job:
         """Process id of the first descendant, parents first, whose name or command line matches ``words``."""
         for pid in descendants(self.process.pid):
             with contextlib.suppress(OSError):
-                name = Path(f"/proc/{pid}/comm").read_text()
+                name = Path(f"/proc/{pid}/comm").read_bytes().decode(errors="replace")
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if re.search(words, f"{name} {line}") and "adrbench.serve.guardian" not in line:
                     return pid
@@ -190,7 +190,7 @@ def reap(job: int) -> None:
     """Collect the orphans that ended as children of this process."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ChildProcessError, IndexError):
-            fields = entry.read_text().rpartition(")")[2].split()
+            fields = entry.read_bytes().decode(errors="replace").rpartition(")")[2].split()
             pid = int(entry.parent.name)
             if fields[0] == "Z" and int(fields[1]) == os.getpid() and pid != job:
                 os.waitpid(pid, os.WNOHANG)

@@ -9,8 +9,9 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+import faults_matrix
 import pytest
-from faults_matrix import HERE, RUNS, end, merged, shares, verdict
+from faults_matrix import HERE, RUNS, end, main, merged, shares, verdict
 from faults_report import Row
 
 
@@ -39,6 +40,61 @@ def test_rows_of_all_sessions_and_whether_they_are_all(tmp_path):
     assert merged(paths) == ([row], True)
     paths[1].write_text(json.dumps({"complete": False, "rows": []}))
     assert merged(paths) == ([row], False)
+    paths[1].write_text('{"complete": true, "ro')
+    assert merged(paths) == ([row], False)
+
+
+@pytest.fixture
+def second_session(monkeypatch, tmp_path):
+    """The matrix with a first session that sleeps and a second one that is given; returns the first."""
+    first = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell ignores it
+    )
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(faults_matrix, "REPORT", tmp_path / "report.md")
+    monkeypatch.setattr(sys, "argv", ["faults_matrix.py"])
+
+    def run(second):
+        def session(number, *_):
+            return (first, tmp_path / "1.json") if number == 1 else second()
+
+        monkeypatch.setattr(faults_matrix, "session", session)
+        return first
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    first.kill()
+    first.wait()
+
+
+def test_a_session_ends_with_one_that_cannot_start(second_session):
+    def fails():
+        raise OSError("no space left")
+
+    first = second_session(fails)
+    with pytest.raises(OSError, match="no space left"):
+        main()
+    assert first.poll() == -signal.SIGINT
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sessions_end_with_the_matrix(second_session, number):
+    first = second_session(lambda: os.kill(os.getpid(), number))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 128 + number
+    assert first.poll() == -signal.SIGINT
+
+
+def test_a_report_without_a_folder_is_refused_before_the_cases_run(second_session, monkeypatch, tmp_path):
+    first = second_session(lambda: pytest.fail("a session was started"))
+    monkeypatch.setattr(sys, "argv", ["faults_matrix.py", "--report", str(tmp_path / "missing/report.md")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert first.poll() is None
 
 
 @pytest.mark.parametrize(("options", "complete"), [((), True), (("-k", "passes"), False), (("--co",), False)])

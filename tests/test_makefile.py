@@ -1,0 +1,43 @@
+"""What `make` would run for odd targets and values: the workflow, with each as one word, or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from adrbench.paths import ROOT
+
+KEPT = ("PATH", "HOME", "TMPDIR", "LANG")
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def planned(*words: str) -> subprocess.CompletedProcess[str]:
+    """Without what a `make` around these tests was given: it hands its values down."""
+    environment = {key: value for key, value in os.environ.items() if key in KEPT}
+    command = ["make", "-n", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment)
+
+
+@pytest.mark.parametrize("target", ["results/", "reports/", "results", "nothing"])
+def test_a_folder_is_no_target(target):
+    """Make's built-in rules would compile an object file for one, and its snakemake look for that."""
+    done = planned(target)
+    assert done.returncode == 2 or "Nothing to be done" in done.stdout
+    assert "snakemake" not in done.stdout
+    assert " -o " not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["reports/a b.md"], "--cores 1 'reports/a b.md'"),
+        (["results/cpu/device.json", "CORES=4"], "--cores 4 'results/cpu/device.json'"),
+        (["dry-run", "PLATFORM=x; reboot"], "--platform 'x; reboot'"),
+        (["bundle", "TARGET=x; reboot", "PIECE=1 GB"], "--target 'x; reboot' --piece-size '1 GB'"),
+    ],
+)
+def test_a_value_is_one_word(words, expected):
+    assert planned(*words).stdout.splitlines()[-1].strip().endswith(expected)
