@@ -1,6 +1,8 @@
 # Two commands do everything: `make reports/adr0011.md` and `make test`. Both set up what is missing first.
 # No rule but those below: make's own would compile a target that is a folder's name.
 MAKEFLAGS += --no-builtin-rules
+# A value as one word of the shell.
+quoted = '$(subst ','\'',$(1))'
 PYTHON ?= python3.11
 CORES ?= 1
 BIN := .envs/analysis/bin
@@ -27,17 +29,17 @@ status audit: setup
 TARGET ?= local
 PIECE ?= 1GB
 bundle: setup
-	@$(BIN)/python envs/bundle.py make --target '$(TARGET)' --piece-size '$(PIECE)' $(if $(MODEL),--model '$(MODEL)')
+	@$(BIN)/python envs/bundle.py make --target $(call quoted,$(TARGET)) --piece-size $(call quoted,$(PIECE)) $(if $(MODEL),--model $(call quoted,$(MODEL)))
 
 # A rehearsal on this host: clean build, serve, bench, accuracy, shutdown. Another platform: make dry-run PLATFORM=dcu-bw
 PLATFORM ?= cpu
 dry-run: setup
-	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.dry_run --platform '$(PLATFORM)'
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.dry_run --platform $(call quoted,$(PLATFORM))
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup
 	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.locks
-	@$(BIN)/snakemake --cores $(CORES) '$@'
+	@$(BIN)/snakemake --cores $(CORES) $(call quoted,$@)
 
 test: setup
 	@$(BIN)/python -m pytest tests $(PYTEST)
@@ -45,7 +47,7 @@ test: setup
 # Every fault at every stage, against real servers; writes results/faults/report.md, and a complete one to FAULTS_REPORT.
 FAULTS_REPORT ?=
 test-faults: setup
-	@$(BIN)/python tests/faults/faults_matrix.py $(if $(FAULTS_REPORT),--report '$(FAULTS_REPORT)') $(PYTEST)
+	@$(BIN)/python tests/faults/faults_matrix.py $(if $(FAULTS_REPORT),--report $(call quoted,$(FAULTS_REPORT))) $(PYTEST)
 
 # A real Slurm on this host (Debian: slurm-wlm), started and ended by the tests.
 test-queue: setup
@@ -68,7 +70,7 @@ lint: setup
 
 # Locks pinned with digests; known vulnerabilities by `ADVISORIES=FOLDER` (OSV) or pip-audit, else skipped, and said.
 audit-dependencies: setup
-	@$(BIN)/python envs/audit.py $(if $(ADVISORIES),--advisories '$(ADVISORIES)')
+	@$(BIN)/python envs/audit.py $(if $(ADVISORIES),--advisories $(call quoted,$(ADVISORIES)))
 
 format: setup
 	$(BIN)/ruff format src tests envs benchmarks

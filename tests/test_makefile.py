@@ -35,6 +35,7 @@ def test_a_folder_is_no_target(target):
     [
         (["reports/a b.md"], "--cores 1 'reports/a b.md'"),
         (["results/cpu/device.json", "CORES=4"], "--cores 4 'results/cpu/device.json'"),
+        (["reports/x'y.md"], "--cores 1 'reports/x'\\''y.md'"),
         (["dry-run", "PLATFORM=x; reboot"], "--platform 'x; reboot'"),
         (["bundle", "TARGET=x; reboot", "PIECE=1 GB"], "--target 'x; reboot' --piece-size '1 GB'"),
     ],
