@@ -59,14 +59,15 @@ MEASURING_CODE = {
     "calibrate": ["src/calibrate", "src/kernels/formats", *_TEXTS],
     "memory": ["src/memory", "src/kernels/formats", *_MODEL],
     "decide": ["src/decide"],
-    "lock": ["src/lock", "src/serve/server.py"],
+    "lock": ["src/lock", "src/decide", "src/serve/server.py", "src/report/history.py", "src/report/lookup.py"],
     "report": [
         "src/report",
         "src/device/rules.py",
         "src/kernels/formats",
-        "src/decide/verdict.py",
+        "src/decide",
         "src/claims/table.py",
-        "src/profile/op_classes.py",
+        *(f"src/profile/{name}.py" for name in ("bound", "op_classes", "prediction", "verdict")),
+        *_MODEL,
     ],
 }
 

@@ -30,7 +30,7 @@ def modules(path):
 # What a job's start imports and no number of its evidence comes from: how it reads its specification and writes its
 # evidence, starts processes and says what it does.
 MACHINERY = {
-    *(f"src/{name}.py" for name in ("evidence", "job", "paths", "processes", "redact", "scratch", "specs")),
+    *(f"src/{name}.py" for name in ("evidence", "handover", "job", "paths", "processes", "redact", "scratch", "specs")),
     "src/config",
     "src/serve",
     "src/device",
@@ -60,6 +60,8 @@ def inside(path, places):
         ("compare", "agreement/compare"),
         ("calibrate", "calibrate/__main__"),
         ("decide", "decide/__main__"),
+        ("lock", "lock/__main__"),
+        ("report", "report/__main__"),
     ],
 )
 def test_what_a_job_computes_with_is_in_its_list(stage, start):
