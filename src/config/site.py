@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from adrbench.config.files import read_yaml
-from adrbench.config.load import parse
+from adrbench.config.parse import parse
 from adrbench.config.section import Section
 from pydantic import Field
 

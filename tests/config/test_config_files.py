@@ -7,8 +7,8 @@ import yaml
 from adrbench.config import ConfigError, load
 from adrbench.config.decision import model_of
 from adrbench.config.files import MOST_VALUES, read_yaml
-from adrbench.config.load import SHOWN_PROBLEMS, parse
 from adrbench.config.main import Main
+from adrbench.config.parse import SHOWN_PROBLEMS, parse
 from adrbench.paths import ROOT
 
 MAIN = {"platform": "cpu", "adrs": ["adr0010"]}

@@ -7,7 +7,7 @@ import yaml
 from adrbench.claims.open_items import load_items
 from adrbench.config.decision import model_of
 from adrbench.config.files import ConfigError
-from adrbench.config.load import parse
+from adrbench.config.parse import parse
 from adrbench.paths import ROOT
 
 FILES = sorted((ROOT / "config/decisions").glob("adr*.yaml"))

@@ -3,7 +3,7 @@
 import pytest
 from adrbench.config.decision import Decision
 from adrbench.config.files import ConfigError
-from adrbench.config.load import parse
+from adrbench.config.parse import parse
 from adrbench.decide.__main__ import gather, judge
 from adrbench.decide.spec import parse_spec
 from decide_synthetic import decision
