@@ -181,7 +181,9 @@ def worker(asked: dict[str, Any]) -> None:
     """Serve repeats on stdin until it is closed."""
     import torch
     import vllm
+    from adrbench import scratch
 
+    scratch.for_this_process()
     decoding = Decoding(asked)
     done = asked["steps"]
     decoding.until(done)

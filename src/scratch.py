@@ -11,6 +11,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -104,6 +105,14 @@ def folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(made.path, ignore_errors=True)
         made.remove()
+
+
+def for_this_process() -> Path:
+    """A scratch folder for the sockets of a vLLM engine in this process, which no guardian watches; it goes with it."""
+    made = Scratch()
+    os.environ[VARIABLE] = str(made.path)
+    atexit.register(made.remove)
+    return made.path
 
 
 def _open(path: Path) -> int:

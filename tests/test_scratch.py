@@ -116,6 +116,14 @@ def test_a_long_temporary_folder_is_kept_for_what_is_no_socket(tmp_path, monkeyp
         made.remove()
 
 
+def test_an_engine_in_this_process_has_one_until_its_end(temporary):
+    program = "import os; from adrbench import scratch; p = scratch.for_this_process(); (p / 's').touch();"
+    program += "print(os.environ['VLLM_RPC_BASE_PATH'] == str(p), p.is_dir())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=job_environment())
+    assert done.stdout.split() == ["True", "True"], done.stderr
+    assert left(temporary) == []
+
+
 def test_stop_removes_it(temporary, tmp_path):
     guarded = serving(tmp_path / "log")
     assert [name[-2:] for name in left(temporary)][1:] == ["/a", "/b"]

@@ -24,6 +24,7 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
 import torch
 import watch
+from adrbench import scratch
 from adrbench.serve.simulation import attach
 from vllm import LLM
 
@@ -32,6 +33,7 @@ def main(cases_path: str, output: str) -> None:
     asked = json.loads(Path(cases_path).read_text())
     engine = asked["engine"]
     rows = watch.Rows(Path(asked["model"]), engine["max_num_batched_tokens"], getattr(torch, engine["dtype"]), "cpu")
+    scratch.for_this_process()
     llm = LLM(model=asked["model"], **engine)
     steps = watch.Steps(watch.runner_of(llm), rows)
     text = llm.get_tokenizer().encode(Path(asked["text"]).read_text())

@@ -30,6 +30,7 @@ import held
 import reference
 import torch
 import watch
+from adrbench import scratch
 from adrbench.kernels.formats import scheme
 from adrbench.serve.simulation import attach
 from adrbench.serve.simulation.caches import PlainCache, plain_cache, plane_dimension
@@ -62,6 +63,7 @@ class Bench:
         self.rows = watch.Rows(Path(spec["model"]), cases.ENGINE["max_num_batched_tokens"], self.dtype, spec["device"])
         from vllm import LLM
 
+        scratch.for_this_process()
         self.llm = LLM(**engine(spec))
         self.runner = watch.runner_of(self.llm)
         self.steps = watch.Steps(self.runner, self.rows)
