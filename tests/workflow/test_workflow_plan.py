@@ -52,8 +52,8 @@ def test_accuracy_of_random_weights_is_refused(snakemake, tmp_path):
 
 
 @pytest.mark.parametrize("adr", ["adr0009", "adr0010", "adr0011", "adr0013"])
-@pytest.mark.parametrize("name", ["h200-8b", "h200-27b", "h200-small"])
-def test_reports_of_the_h200_platforms_are_planned(name, adr, snakemake, tmp_path):
+@pytest.mark.parametrize("name", ["h200-8b", "h200-27b", "h200-small", "nvidia"])
+def test_reports_of_the_nvidia_platforms_are_planned(name, adr, snakemake, tmp_path):
     done = snakemake(tmp_path, "-n", f"reports/{adr}.md", "--quiet", "rules", "--config", f"platform={name}")
     assert done.returncode == 0, done.stderr[-2000:]
 
