@@ -6,6 +6,8 @@
 #   snakemake --cores 1 results/cpu/profile/auto.json             one profile
 #   snakemake --cores 1 decide_adr0010                            add rounds until the decision stands
 #
+#   snakemake --cores 1 --config platform=dcu-bw -- reports/adr0011.md   another platform; the dashes end --config
+#
 # What to measure is data: config/config.yaml, config/platforms/, config/decisions/.
 import shlex
 import sys
