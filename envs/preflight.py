@@ -108,7 +108,8 @@ def check_device(platform: Declared, root: Path = Path("/")) -> None:
     """
     if has_device(platform.vendor, root):
         return
-    looked = " or ".join([*(f"/{node}" for node in NODES[platform.vendor]), *TOOLS.get(platform.vendor, [])[:1]])
+    tools = [f"`{' '.join(TOOLS[platform.vendor])}` that works"] if platform.vendor in TOOLS else []
+    looked = " or ".join([*(f"/{node}" for node in NODES[platform.vendor]), *tools])
     raise SetupError(
         f"{platform.file}: device.vendor: {platform.vendor}, and this host shows no such device (no {looked}).\n"
         f"{NOTHING} In a container, pass the devices in ({OPTIONS[platform.vendor]}); else load the driver; without "
