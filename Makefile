@@ -13,17 +13,24 @@ endif
 .PHONY: all reports/all status audit audit-dependencies setup bundle dry-run test test-faults test-queue test-kv test-docs lint format documents drift clean
 all: reports/adr0011.md reports/index.html
 
+# Another platform than the configuration's, for what measures: make reports/adr0011.md PLATFORM=nvidia
+PLATFORM :=
+chosen = $(if $(PLATFORM), --config platform=$(call quoted,$(PLATFORM)))
+status audit reports/all reports/% results/%: checked = --platform $(call quoted,$(PLATFORM))
+dry-run: checked = --platform $(call quoted,$(or $(PLATFORM),cpu))
+
+# Looks first at what would only be found out after minutes (envs/preflight.py).
 setup:
-	@$(PYTHON) envs/setup.py
+	@$(PYTHON) envs/preflight.py $(checked)
 
 # Every ADR of the configuration; takes the arms of all decisions.
 reports/all: setup
 	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.locks
-	@$(BIN)/snakemake --cores $(CORES) all
+	@$(BIN)/snakemake --cores $(CORES)$(chosen) -- all
 
 # status: every report and whether its evidence changed; audit: every number again, from raw files.
 status audit: setup
-	@$(BIN)/snakemake --cores 1 --quiet rules progress host -- $@
+	@$(BIN)/snakemake --cores 1 --quiet rules progress host$(chosen) -- $@
 
 # For a host without network: make bundle TARGET=h200 PIECE=57MB (docs/offline.md).
 TARGET ?= local
@@ -32,14 +39,13 @@ bundle: setup
 	@$(BIN)/python envs/bundle.py make --target $(call quoted,$(TARGET)) --piece-size $(call quoted,$(PIECE)) $(if $(MODEL),--model $(call quoted,$(MODEL)))
 
 # A rehearsal on this host: clean build, serve, bench, accuracy, shutdown. Another platform: make dry-run PLATFORM=dcu-bw
-PLATFORM ?= cpu
 dry-run: setup
-	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.dry_run --platform $(call quoted,$(PLATFORM))
+	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.dry_run --platform $(call quoted,$(or $(PLATFORM),cpu))
 
 # Any target of the workflow, by its name: reports/..., results/...
 reports/% results/%: setup
 	@PYTHONPATH=pythonpath $(BIN)/python -m adrbench.locks
-	@$(BIN)/snakemake --cores $(CORES) $(call quoted,$@)
+	@$(BIN)/snakemake --cores $(CORES)$(chosen)$(if $(chosen), --) $(call quoted,$@)
 
 test: setup
 	@$(BIN)/python -m pytest tests $(PYTEST)

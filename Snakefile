@@ -6,6 +6,8 @@
 #   snakemake --cores 1 results/cpu/profile/auto.json             one profile
 #   snakemake --cores 1 decide_adr0010                            add rounds until the decision stands
 #
+#   snakemake --cores 1 --config platform=dcu-bw -- reports/adr0011.md   another platform; the dashes end --config
+#
 # What to measure is data: config/config.yaml, config/platforms/, config/decisions/.
 import shlex
 import sys
@@ -29,8 +31,9 @@ scratch.adopt(*scratch.of_snakemake(workflow))
 
 from adrbench import config as configuration
 from adrbench.cluster.inside import end_with_batch_script
-from adrbench.config import inputs, jobs, records, servers
+from adrbench.config import inputs, jobs, records, servers, targets
 from adrbench.config.measuring_code import code_digest
+from adrbench.nearest import names_of
 
 end_with_batch_script()
 
@@ -49,6 +52,10 @@ except configuration.ConfigError as error:
 
 PLATFORM = RUN.platform
 P = PLATFORM.name
+if wrong := targets.of_another_platform(
+    sys.argv[1:], P, names_of(BASE / "config/platforms")
+):
+    raise WorkflowError(wrong)
 RESULTS = f"results/{P}"
 LOGS = f"logs/{P}"
 ARMS = [arm.name for arm in RUN.serving_arms()]

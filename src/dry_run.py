@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 from adrbench import evidence
 from adrbench.locks import living_runs
+from adrbench.nearest import choice, names_of
 from adrbench.paths import ROOT
 from adrbench.processes import ancestors
 
@@ -52,9 +53,8 @@ def prepare(name: str, folder: Path = FOLDER, root: Path = ROOT) -> list[str]:
         SystemExit: the platform is unknown, the folder is not a dry run's, or a run works in it.
     """
     source = root / f"config/platforms/{name}.yaml"
-    if not source.is_file():
-        known = ", ".join(sorted(path.stem for path in source.parent.glob("*.yaml")))
-        raise SystemExit(f"--platform {name}: {source} does not exist; there are {known}")
+    if name not in (known := names_of(source.parent)):
+        raise SystemExit(f"--platform {name}: {source} does not exist; {choice(name, known)}")
     if folder.exists() and not (folder / VALUES).is_file():
         raise SystemExit(f"{folder} was not made by a dry run: move it away")
     if folder.exists() and (runs := living_runs(folder)):

@@ -53,6 +53,8 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
 def test_an_unknown_platform_is_named_with_those_that_exist(tmp_path):
     with pytest.raises(SystemExit, match=r"--platform dcu:.*dcu-bw"):
         dry_run.prepare("dcu", tmp_path / "dry-run")
+    with pytest.raises(SystemExit, match=r"--platform H200:.*did you mean `h200`.*dcu-bw"):
+        dry_run.prepare("H200", tmp_path / "dry-run")
 
 
 @pytest.mark.parametrize("how", ["folder", "argument", "environment"])

@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,23 @@ def clear(folder: Path, orphans: str, wait_s: float) -> None:
 
 def command(arguments: argparse.Namespace) -> list[str]:
     """The argv of Snakemake."""
-    extra = [word for word in arguments.snakemake if word != "--"]
     return [
         sys.executable, "-m", "snakemake", "-s", str(arguments.snakefile),
-        "--workflow-profile", str(arguments.profile), *arguments.targets, *extra,
+        "--workflow-profile", str(arguments.profile), *arguments.targets, *arguments.snakemake,
     ]  # fmt: skip
+
+
+def swallowed(words: Sequence[str]) -> list[str]:
+    """Words that Snakemake would take for entries of ``--config``: it ends in a traceback over a target among them."""
+    found, inside = [], False
+    for word in words:
+        if word == "--":
+            break
+        if word.startswith("-"):
+            inside = word in ("--config", "-C")
+        elif inside and "=" not in word:
+            found.append(word)
+    return found
 
 
 class Watch:
@@ -143,6 +156,11 @@ def main() -> None:
     if "--" in words:
         cut = words.index("--")
         words, extra = words[:cut], words[cut + 1 :]
+    if taken := swallowed(extra):
+        parser.error(
+            f"{taken[0]!r} would be read as an entry of --config, which are name=value; name targets before ` -- `: "
+            f"python -m adrbench.cluster {taken[0]} -- --config name=value"
+        )
     arguments = parser.parse_args(words)
     arguments.snakemake = extra
     folder = Path.cwd()

@@ -41,7 +41,8 @@ INTRODUCTION = """\
 | a tier | an entry of `tiers` |
 | an accuracy task | an entry of `eval.tasks`; a new kind of task is a file in `src/eval/tasks/` |
 | a round | raise `serve.rounds`: the rounds that exist are kept |
-| a platform | a file in `config/platforms/`; run it by `--config platform=NAME` |
+| a platform | a file in `config/platforms/` (`nvidia.yaml` explains its keys); run it by \
+`make reports/adr0011.md PLATFORM=NAME`, or by Snakemake's `--config platform=NAME -- TARGET`, with the dashes |
 | a decision | a file in `config/decisions/`, and its name in `adrs` of `config/config.yaml` |
 | an ADR on the platform itself | the same, with `kind: facts` |
 

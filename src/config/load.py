@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from adrbench.eval.tasks import load_tasks
 from adrbench.kernels.formats import scheme as named_scheme
 from adrbench.kernels.formats import schemes
 from adrbench.kernels.formats.served import backend_problem
+from adrbench.nearest import choice, names_of
 from adrbench.paths import ROOT
 from adrbench.serve.dtypes import kv_cache_dtypes
 
@@ -165,9 +165,7 @@ def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
     try:
         scheme = named_scheme(wanted.scheme)
     except KeyError:
-        near = difflib.get_close_matches(wanted.scheme, schemes(), 1)
-        hint = f"did you mean `{near[0]}`? " if near else ""
-        return [f"kv_simulation.scheme: {wanted.scheme!r} is unknown; {hint}known are {', '.join(schemes())}"]
+        return [f"kv_simulation.scheme: {wanted.scheme!r} is unknown; {choice(wanted.scheme, list(schemes()))}"]
     try:
         scheme = scheme.with_parameters(wanted.parameters)
     except ValueError as error:
@@ -269,6 +267,28 @@ def _known_names(main: Main, platform: Platform, file: str, source: str) -> list
     ]
 
 
+def _check_files(values: Any, root: Path, source: str) -> None:
+    """Refuse a platform or decision that has no file, before its spelling is held against a pattern.
+
+    Raises:
+        ConfigError: naming the nearest, and all that there are.
+    """
+    given = values if isinstance(values, dict) else {}
+    adrs = given.get("adrs")
+    named = [("platform", "platforms", given.get("platform"))]
+    named += [("adrs", "decisions", adr) for adr in (adrs if isinstance(adrs, list) else [])]
+    problems = []
+    for key, folder_key, name in named:
+        folder = given.get(folder_key, Main.model_fields[folder_key].default)
+        if not isinstance(name, str) or not isinstance(folder, str) or "\0" in folder:
+            continue
+        there = names_of(root / folder)
+        if there and name not in there:
+            problems.append(f"{source}: {key}: {name!r} is no file of {folder}/; {choice(name, there)}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
 def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts | Strategy]:
     """The decisions to render, by name.
 
@@ -294,6 +314,7 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
     Raises:
         ConfigError: all problems found, one a line.
     """
+    _check_files(values, root, source)
     main = parse(Main, values, source)
     file = f"{main.platforms}/{main.platform}.yaml"
     platform = parse(Platform, read_yaml(root / file), file)

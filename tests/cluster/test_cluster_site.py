@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import subprocess
+import sys
 
 import pytest
 import yaml
+from adrbench.cluster.__main__ import command, swallowed
 from adrbench.cluster.queue import jobs, parse
 from adrbench.config import ConfigError, load_site
 from adrbench.paths import ROOT
@@ -72,3 +76,39 @@ def test_jobs_of_any_name_are_listed(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert [job.id for job in jobs(folder)] == ["12"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--", "--config", "platform=cpu", "reports/adr0011.md"],
+        ["reports/adr0010.md", "--", "-n", "-C", "platform=cpu", "reports/adr0011.md", "-q"],
+    ],
+)
+def test_a_target_that_snakemake_would_read_as_a_config_entry_is_named(words, tmp_path):
+    """Snakemake itself ends in a traceback, without a word on ` -- `."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "pythonpath")}
+    argv = [sys.executable, "-m", "adrbench.cluster", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60)
+    assert done.returncode == 2
+    assert "'reports/adr0011.md' would be read as an entry of --config" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--config", "platform=cpu", "--", "reports/adr0011.md"],
+        ["-C", "a=1", "b=2", "-n", "reports/adr0011.md"],
+        ["-n", "reports/adr0011.md", "--config", "a=1"],
+    ],
+)
+def test_a_target_in_its_place_is_left_alone(words):
+    assert swallowed(words) == []
+
+
+def test_snakemake_gets_what_stands_behind_the_dashes(tmp_path):
+    arguments = argparse.Namespace(
+        snakefile=ROOT / "Snakefile", profile=tmp_path, targets=[], snakemake=["--config", "a=1", "--", "all"]
+    )
+    assert command(arguments)[-4:] == ["--config", "a=1", "--", "all"]

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from adrbench.config import inputs, load
 from adrbench.config.files import ConfigError
+from adrbench.config.targets import of_another_platform
 from adrbench.paths import ROOT
 
 MAIN = yaml.safe_load((ROOT / "config/config.yaml").read_text())
@@ -76,3 +77,28 @@ def test_a_simulated_scheme_stands_for_nothing_in_a_comparison() -> None:
     of = {adr: [arm.name for arm in inputs.arms(run.decisions[adr], platform)] for adr in ("adr0009", "adr0011")}
     assert "int8-token-head" in of["adr0009"]
     assert "int8-token-head" not in of["adr0011"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "wrong"),
+    [
+        ("reports/h200/adr0011.md", True),
+        ("--cores 1 -n results/h200/serve/x/r1/a.json", True),
+        ("--config platform=cpu -- all reports/h200/adr0011.md", True),
+        ("-- reports/h200/adr0011.md", True),
+        ("--report reports/h200/report.html", False),
+        ("results/cpu/device.json", False),
+        ("reports/adr0011.md", False),
+        ("reports/h200", False),
+        ("results/elsewhere/device.json", False),
+        ("docs/h200/x.md", False),
+        ("results/h200/merged.json", False),
+        ("", False),
+    ],
+)
+def test_a_target_of_another_platform_is_told(argv, wrong, tmp_path, monkeypatch):
+    """But for one that is there: evidence that was merged needs no rule."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/h200").mkdir(parents=True)
+    (tmp_path / "results/h200/merged.json").touch()
+    assert bool(of_another_platform(argv.split(), "cpu", ["cpu", "h200"])) is wrong

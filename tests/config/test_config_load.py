@@ -237,9 +237,26 @@ def test_a_config_file_that_is_a_list_is_refused(project, tmp_path):
         project(changed(arms__1__args=["--config", str(tmp_path / "vllm.yaml")]))
 
 
-def test_missing_platform_file_lists_what_there_is():
-    with pytest.raises(ConfigError, match=r"config/platforms/nowhere.yaml.*cpu.yaml"):
-        load({**MAIN, "platform": "nowhere"})
+@pytest.mark.parametrize(
+    ("values", "key", "near", "there"),
+    [
+        ({"platform": "nowhere"}, "platform: 'nowhere'", "there are", "cpu, cpu-0181"),
+        ({"platform": "H200"}, "platform: 'H200'", "did you mean `h200`?", "mi300x"),
+        ({"platform": "H100"}, "platform: 'H100'", "did you mean `h200`?", "mi300x"),
+        ({"platform": "CPU_KV"}, "platform: 'CPU_KV'", "did you mean `cpu-kv`?", "mi300x"),
+        ({"platform": "../cpu"}, "platform: '../cpu'", "did you mean `cpu`?", "mi300x"),
+        ({"adrs": ["ADR0011"]}, "adrs: 'ADR0011'", "did you mean `adr0011`?", "adr0013"),
+        ({"adrs": ["adr0010", "adr0012"]}, "adrs: 'adr0012'", "did you mean", "adr0013"),
+    ],
+)
+def test_a_name_without_a_file_is_refused_with_the_nearest_and_all(values, key, near, there):
+    with pytest.raises(ConfigError) as caught:
+        load(MAIN | values)
+    message = str(caught.value)
+    assert message.startswith(f"config/config.yaml: {key} is no file of config/")
+    assert near in message
+    assert there in message
+    assert "pattern" not in message
 
 
 def test_a_key_given_twice_is_an_error(tmp_path):

@@ -5,18 +5,8 @@ Cannot prove: that a served model reads what the reference says (tests/serve/tes
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
 from adrbench.kernels.formats import scheme, schemes
-
-ROOT = Path(__file__).parents[2]
-SERVE = ROOT / ".envs/serve/bin/python"
-
-pytestmark = pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
 
 # Relative error (norm) on normal rows with channels of unequal size, head_dim 64, within 10 %: (key, value).
 ERRORS = {
@@ -55,12 +45,8 @@ PLANES = [(name, which) for name in NAMES for which in ("key", "value")]
 
 
 @pytest.fixture(scope="module")
-def rounding():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
-    script = Path(__file__).with_name("rounding_facts.py")
-    done = subprocess.run([SERVE, script], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def rounding(facts_of):
+    return facts_of("rounding_facts.py")
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
@@ -74,12 +60,8 @@ def test_a_reader_has_no_cast_to_16_bit_that_a_compiler_could_leave_out(rounding
 
 
 @pytest.fixture(scope="module")
-def facts():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
-    script = Path(__file__).with_name("formats_facts.py")
-    done = subprocess.run([str(SERVE), str(script)], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def facts(facts_of):
+    return facts_of("formats_facts.py")
 
 
 def test_every_scheme_has_a_known_error(facts):

@@ -4,28 +4,14 @@ Cannot prove: the inline assembly of NVIDIA (the interpreter has none; ``decode_
 GPU), nor speed.
 """
 
-import json
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).parents[2]
-SERVE = ROOT / ".envs/serve/bin/python"
-
-pytestmark = pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
 
 NAMES = ("int4_per_token_head", "int4_g32", "kivi4")
 
 
 @pytest.fixture(scope="module")
-def facts():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
-    command = [str(SERVE), str(Path(__file__).parent / "unpacked_facts.py")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def facts(facts_of):
+    return facts_of("unpacked_facts.py")
 
 
 @pytest.mark.parametrize("name", NAMES)

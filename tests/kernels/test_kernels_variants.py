@@ -3,27 +3,17 @@
 Cannot prove: speed, inline assembly, limits of registers (the interpreter has none of them).
 """
 
-import json
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVE = ROOT / ".envs/serve/bin/python"
-
-pytestmark = pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
 
 
 @pytest.fixture(scope="module")
-def facts():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath"), "OMP_NUM_THREADS": "1"}
-    command = [str(SERVE), str(Path(__file__).parent / "variant_facts.py")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.partition("RESULT")[2])
+def facts(facts_of):
+    return facts_of("variant_facts.py")
 
 
 def test_every_variant_of_the_list_is_a_launch(facts):

@@ -69,4 +69,4 @@ def cuts() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    print("RESULT" + json.dumps({"launches": launches(), "cuts": cuts(), "numerics": numerics()}))
+    print(json.dumps({"launches": launches(), "cuts": cuts(), "numerics": numerics()}))

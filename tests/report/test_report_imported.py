@@ -164,6 +164,21 @@ def test_the_command_says_what_it_cannot_read(tmp_path: Path) -> None:
     assert not (tmp_path / "cpu").exists()
 
 
+@pytest.mark.parametrize("name", ["H200", "h20", "nobody"])
+def test_an_import_beside_no_platform_is_refused(name: str, tmp_path: Path) -> None:
+    """It would be written where no page looks."""
+    file = str(SAMPLES / "vllm-0.27.0.json")
+    argv = [sys.executable, "-m", "adrbench.report.imported", file, "--platform", name, "--results", str(tmp_path)]
+    done = subprocess.run(argv, env={"PYTHONPATH": str(PYTHONPATH)}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"--platform: {name!r} is no file of config/platforms/" in done.stderr
+    assert "cpu-kv" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "nobody").mkdir()  # one of a folder of one's own, which was measured
+    done = subprocess.run(argv, env={"PYTHONPATH": str(PYTHONPATH)}, capture_output=True, text=True)
+    assert done.returncode == (0 if name == "nobody" else 1)
+
+
 def test_a_decision_cannot_be_given_an_import() -> None:
     with pytest.raises(ValidationError, match="imported"):
         EvidencePaths.model_validate({"imported": ["results/cpu/imported/theirs.json"]})

@@ -51,9 +51,20 @@ def test_accuracy_of_random_weights_is_refused(snakemake, tmp_path):
     assert "platform h200-8b serves random weights" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("target", ["reports/h200-8b/adr0010.md", "results/h200-8b/device.json"])
+def test_a_target_of_another_platform_is_answered_with_the_call_that_makes_it(target, snakemake, tmp_path):
+    """Snakemake itself: no rule makes it."""
+    done = snakemake(tmp_path, "-n", target)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert f"{target} is platform h200-8b's, and this run is of platform cpu" in said
+    assert f"snakemake --cores 1 --config platform=h200-8b -- {target}" in said
+    assert snakemake(tmp_path, "-n", "--quiet", "all", "--config", "platform=h200-8b", "--", target).returncode == 0
+
+
 @pytest.mark.parametrize("adr", ["adr0009", "adr0010", "adr0011", "adr0013"])
-@pytest.mark.parametrize("name", ["h200-8b", "h200-27b", "h200-small"])
-def test_reports_of_the_h200_platforms_are_planned(name, adr, snakemake, tmp_path):
+@pytest.mark.parametrize("name", ["h200-8b", "h200-27b", "h200-small", "nvidia"])
+def test_reports_of_the_nvidia_platforms_are_planned(name, adr, snakemake, tmp_path):
     done = snakemake(tmp_path, "-n", f"reports/{adr}.md", "--quiet", "rules", "--config", f"platform={name}")
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 from adrbench.evidence import digest_text, write_json, write_text
+from adrbench.nearest import choice, names_of
+from adrbench.paths import ROOT
 from adrbench.report.imported.formats import FormatError, parse
 from adrbench.report.imported.schema import Imported
 from pydantic import ValidationError
@@ -70,6 +72,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.name and len(arguments.files) > 1:
         sys.exit("adrbench report: --name names one file; give the files one by one")
+    known = names_of(ROOT / "config/platforms")
+    # A platform of a folder of one's own has results, if anything to be shown beside.
+    if arguments.platform not in known and not (arguments.results / arguments.platform).is_dir():
+        words = choice(arguments.platform, known)
+        sys.exit(f"adrbench report: --platform: {arguments.platform!r} is no file of config/platforms/; {words}")
     for value in filter(None, (arguments.name, arguments.platform)):
         if not NAME.fullmatch(value):
             sys.exit(f"adrbench report: {value!r} is no name; use lower-case letters, digits, `_`, `.` and `-`")
