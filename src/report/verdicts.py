@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adrbench.config.decision import Decision, Strategy
+from adrbench.config.decision import Decision
 from adrbench.config.policy import arm_flags, trusts_remote_code
-from adrbench.report import facts, strategy
+from adrbench.report import advice, facts, strategy
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
 from adrbench.report.lookup import MISSING, Cell, Source
@@ -184,58 +184,6 @@ def _missing(context: Context) -> list[Shown]:
     return shown
 
 
-def _largest(context: Context, keys: list[tuple[str | int, ...]]) -> Cell:
-    """The largest of some counts of the decision; missing where none of them is given."""
-    cells = [context.store.cell("decide", *key, unit="count") for key in keys]
-    return max((cell for cell in cells if cell), key=lambda cell: cell.amount, default=MISSING)
-
-
-def _rounds_needed(context: Context) -> Cell:
-    """Rounds that would decide every latency gate and objective which rounds can decide."""
-    keys: list[tuple[str | int, ...]] = []
-    for number, option in enumerate(context.store.raw("decide", "options") or []):
-        keys.append(("options", number, "objective", "rounds_needed"))
-        keys += [("options", number, "gates", index, "rounds_needed") for index in range(len(option["gates"]))]
-    return _largest(context, keys)
-
-
-def _evidence_to_gather(context: Context, options: list[OptionRow], gates: list[GateRow]) -> list[Shown]:
-    """What would decide an undecided comparison: sample pairs, rounds."""
-    steps: list[Shown] = []
-    accuracy = context.store.raw("decide", "accuracy") or {}
-    more = _largest(context, [("accuracy", arm, "more_pairs") for arm in accuracy])
-    if more:
-        steps.append(phrase("next.more_pairs", more=more))
-    elif any(gate.verdict == "undecided" and gate.metric == "accuracy_delta" for gate in gates):
-        steps.append(Phrase("next.near_limit"))
-    rounds = _rounds_needed(context)
-    slow = any(gate.verdict == "undecided" and gate.metric.endswith("_ms") for gate in gates)
-    if rounds:
-        steps.append(phrase("next.more_rounds", rounds=rounds))
-    elif slow or any(option.state == "measured" and option.verdict == "undecided" for option in options):
-        steps.append(Phrase("next.some_rounds"))
-    return steps
-
-
-def _next_steps(context: Context, options: list[OptionRow], gates: list[GateRow]) -> list[Shown]:
-    """What to do now: the first thing that stands between this status and an accepted one."""
-    steps: list[Shown] = []
-    if context.spec.platform.verified == "no":
-        steps.append(phrase("next.run_platform", platform=context.spec.platform.name))
-    word, winner = (context.store.raw("decide", "status", key) for key in ("word", "option"))
-    if isinstance(context.spec.decision, Strategy):
-        gathered = _evidence_to_gather(context, [], gates) or [Phrase("next.see_missing")]
-        return [*steps, *(strategy.next_steps(context, str(winner)) if word == "Accepted" else gathered)]
-    if not isinstance(context.spec.decision, Decision):
-        return [*steps, Phrase("next.facts_accepted" if word == "Accepted" else "next.see_missing")]
-    if word == "Accepted":
-        arm = next((option.arm for option in options if option.name == winner), None)
-        return [*steps, phrase("next.keep" if arm == context.baseline else "next.lock", option=str(winner))]
-    if word == "Blocked" or not any(option.arm for option in options):
-        return [*steps, Phrase("next.other_platform")]
-    return [*steps, *(_evidence_to_gather(context, options, gates) or [Phrase("next.see_missing")])]
-
-
 def cautions(context: Context) -> list[Shown]:
     """What weakens the comparison: unverified code, settings that differ beside the intended one, drift."""
     store, platform = context.store, context.spec.platform
@@ -271,7 +219,6 @@ def _decided(context: Context) -> Shown:
 def summary(
     context: Context,
     options: list[OptionRow],
-    gates: list[GateRow],
     checks: list[CheckCell],
     performance: Performance,
 ) -> Summary:
@@ -282,5 +229,5 @@ def summary(
         by_how_much=_by_how_much(context, options, checks),
         bottleneck=_bottleneck(performance) if "profile" in context.spec.decision.stages else None,
         missing=_missing(context),
-        next_steps=_next_steps(context, options, gates),
+        next_steps=advice.next_steps(context, options),
     )
