@@ -15,6 +15,7 @@ from adrbench.profile.bound import Interval, interval
 from adrbench.profile.model_shape import ModelConfigError
 from adrbench.profile.prediction import agreement, predicted_ratio, shape_from_dict
 from adrbench.report.context import Context
+from adrbench.report.doubts import doubts
 from adrbench.report.lookup import MISSING, Cell, Source
 from adrbench.report.view import Phrase, Shown, phrase
 
@@ -30,8 +31,8 @@ class BoundRow:
 
     profile: str
     phase: str
-    verdict: Phrase
-    shares: list[Cell]
+    verdict: Shown
+    shares: list[Shown]
     seconds: Cell
     intensity: Cell
     rule: Shown
@@ -116,8 +117,8 @@ def _rule(context: Context, document: str, phase: str, row: dict[str, Any]) -> S
 
 
 def bound_rows(context: Context) -> list[BoundRow]:
-    """Every phase of every profile."""
-    store, rows = context.store, []
+    """Every phase of every profile; what rests on a doubtful ceiling says so."""
+    store, doubtful, rows = context.store, doubts(context), []
     for name in profiles(context):
         document = f"profile/{name}"
         bounds = store.raw(document, "measured", "bounds") or {}
@@ -127,8 +128,12 @@ def bound_rows(context: Context) -> list[BoundRow]:
                 BoundRow(
                     profile=name.replace("/", ", "),
                     phase=phase,
-                    verdict=Phrase(f"bound.{bounds[phase]['bound']}"),
-                    shares=[store.cell(document, *key, "shares", limit, unit="fraction") for limit in LIMITS],
+                    verdict=doubtful.verdict(
+                        Phrase(f"bound.{bounds[phase]['bound']}"), *(bounds[phase].get("leading") or ())
+                    ),
+                    shares=[
+                        doubtful.share(store.cell(document, *key, "shares", limit, unit="fraction")) for limit in LIMITS
+                    ],
                     seconds=store.cell(document, *key, "seconds", unit="s"),
                     intensity=store.cell(document, *key, "flops_per_byte"),
                     rule=_rule(context, document, phase, bounds[phase]),

@@ -25,6 +25,7 @@ from adrbench.report import (
 )
 from adrbench.report.adr import Report
 from adrbench.report.context import Context, both
+from adrbench.report.doubts import doubts
 from adrbench.report.lookup import Cell, Source, Store
 from adrbench.report.spec import Spec
 from adrbench.report.view import (
@@ -192,6 +193,7 @@ def collect(spec: Spec, store: Store) -> Report:
         integrations=levels,
         performance=measured,
         bottleneck=bottleneck.bottleneck(context, measured.arm),
+        doubts=doubts(context),
         cells=cells.notes(context),
         schemes=schemes.scheme_rows(context, own),
         candidates=candidates(context, options, own) if own.candidates else [],

@@ -7,6 +7,7 @@ from adrbench.config.policy import arm_flags, trusts_remote_code
 from adrbench.report import advice, facts, strategy
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
+from adrbench.report.doubts import Doubts, doubts
 from adrbench.report.lookup import MISSING, Cell, Source
 from adrbench.report.serving import throughput_ratio
 from adrbench.report.team import Column
@@ -154,18 +155,24 @@ def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckC
     return lines or [Phrase("summary.nothing_compared")]
 
 
-def _bottleneck(performance: Performance) -> Shown:
+def _bottleneck(performance: Performance, doubtful: Doubts) -> Shown:
+    """Where a step's time goes, and whether decode is bandwidth bound, unless a ceiling contradicts itself."""
     if not performance.utilisation or performance.verdict is None:
         return Phrase("summary.no_profile")
-    shares = {phase.name: phase.share for phase in performance.phases}
-    return phrase(
+    told = phrase(
         "summary.bottleneck",
-        prefill=shares.get("prefill", MISSING),
-        decode=shares.get("decode", MISSING),
+        shares=[
+            phrase("summary.phase", phase=Phrase(f"phase.{found.name}"), share=found.share)
+            for found in performance.phases
+        ],
         utilisation=performance.utilisation,
         ceiling=performance.ceiling,
-        verdict=Phrase(f"g06.{performance.verdict}"),
+        verdict=doubtful.verdict(Phrase(f"g06.{performance.verdict}"), "bandwidth"),
     )
+    if not doubtful.phases:
+        return told
+    names = [Phrase(f"phase.{name}") for name in doubtful.phases]
+    return phrase("doubt.summary", told=told, phases=names, reasons=doubtful.of_verdicts)
 
 
 def _missing(context: Context) -> list[Shown]:
@@ -227,7 +234,7 @@ def summary(
         compares=isinstance(context.spec.decision, Decision),
         decided=_decided(context),
         by_how_much=_by_how_much(context, options, checks),
-        bottleneck=_bottleneck(performance) if "profile" in context.spec.decision.stages else None,
+        bottleneck=_bottleneck(performance, doubts(context)) if "profile" in context.spec.decision.stages else None,
         missing=_missing(context),
         next_steps=advice.next_steps(context, options),
     )

@@ -137,6 +137,7 @@ class Ceiling:
     value: Cell
     datasheet: Cell = MISSING
     reached: Cell = MISSING
+    doubt: Phrase | None = None
 
 
 @dataclass(frozen=True)
