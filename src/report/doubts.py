@@ -76,6 +76,10 @@ class Doubts:
         """A verdict as found, or that it is not reliable, for the limits that it rests on."""
         return phrase("doubt.verdict", verdict=found) if self.of(*limits) else found
 
+    def estimate(self, value: Cell, *limits: str) -> Shown:
+        """An estimate, flagged where a limit that it rests on is doubtful."""
+        return phrase("doubt.estimate", value=value) if self.of(*limits) else value
+
     def share(self, cell: Cell) -> Shown:
         """A share of a phase's time, flagged where it is more than all of it."""
         return phrase("doubt.share", share=cell) if exceeds(cell) else cell

@@ -39,7 +39,8 @@ def measured(store: Store, name: str) -> dict[str, Any]:
     document = store.documents[name]
     document.data = copy.deepcopy(document.data)
     assert document.data is not None
-    return dict.__getitem__(document.data, "measured")  # type: ignore[no-any-return]
+    found: dict[str, Any] = document.data["measured"]
+    return found
 
 
 def interval(middle: float, spread: float = 0.02) -> dict[str, float]:
@@ -155,3 +156,62 @@ def test_uneven_writes_are_flagged_without_touching_a_verdict(spec: Spec) -> Non
     assert {"en": "**disturbed**", "zh": "**受干扰**"}[spec.language] in write
     assert FLAG[spec.language] not in summary(spec, lines)
     assert FLAG[spec.language] not in row(lines, "auto", "decode")
+
+
+def with_second_starts(spec: Spec) -> tuple[Spec, Store]:
+    """The example with a second start of each arm that differs a little from its first."""
+    spec = spec.model_copy(deep=True)
+    for arm in ("fp8-e4m3", "fp8-e5m2"):
+        spec.evidence.serve[arm]["2"] = spec.evidence.serve[arm]["1"]
+    store = open_store(spec)
+    for name in store.names("serve/fp8"):
+        if "/r2/" in name:
+            measured(store, name)["tpot_ms"]["p50"] *= 1.04
+    return spec, store
+
+
+def outcomes(lines: list[str]) -> list[str]:
+    """Last cells of the table of predictions."""
+    heading = next(n for n, line in enumerate(lines) if line.startswith(("| Arm | Where |", "| arm | 场景 |")))
+    rows = []
+    for line in lines[heading + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append(line.split(" | ")[-1].strip(" |"))
+    return rows
+
+
+def test_one_start_of_an_arm_agrees_with_no_prediction(spec: Spec) -> None:
+    """The range over starts of the baseline alone says nothing about the arm's."""
+    told = {"en": "one start of the arm or the baseline has no range", "zh": "只启动一次, 无法给出范围"}[spec.language]
+    found = outcomes(lines_of(spec, open_store(spec)))
+    assert len(found) == 6
+    assert all(told in outcome for outcome in found)
+
+
+def test_predictions_and_levers_that_rest_on_a_doubtful_ceiling_say_so(spec: Spec) -> None:
+    spec, store = with_second_starts(spec)
+    quiet = outcomes(lines_of(spec, store))
+    assert not any(FLAG[spec.language] in outcome for outcome in quiet)
+    sizes(store, read=(36.4, 16.2, 14.8, 31.7, 33.5))
+    lines = lines_of(spec, store)
+    assert all(FLAG[spec.language] in outcome for outcome in outcomes(lines))
+    lever = next(
+        line for line in lines if line.startswith({"en": "| quantise KV to", "zh": "| KV 量化"}[spec.language])
+    )
+    assert FLAG[spec.language] in lever
+    # What falls away with launching does not rest on the bandwidth.
+    other = next(line for line in lines if line.startswith({"en": "| compile, graphs", "zh": "| compile"}[spec.language]))
+    assert FLAG[spec.language] not in other
+
+
+def test_noise_that_two_starts_cannot_bound_is_not_left_blank(spec: Spec) -> None:
+    store = open_store(spec)
+    document = store.documents["decide"]
+    document.data = copy.deepcopy(document.data)
+    assert document.data is not None
+    for metrics in document.data["noise"].values():
+        for noise in metrics.values():
+            noise["floor"] = None
+    told = {"en": "| unbounded: too few starts |", "zh": "| 无界: 启动次数太少 |"}[spec.language]
+    assert any(line.endswith(told) for line in lines_of(spec, store))
