@@ -9,7 +9,7 @@ from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
 from adrbench.report.doubts import Doubts, doubts
 from adrbench.report.lookup import MISSING, Cell, Source
-from adrbench.report.serving import throughput_ratio
+from adrbench.report.serving import beside_noise, throughput_ratio
 from adrbench.report.team import Column
 from adrbench.report.view import GateRow, OptionRow, Performance, Phrase, Shown, Summary, phrase
 from adrbench.report.view_records import CheckCell
@@ -124,10 +124,13 @@ def _delta_in_words(context: Context, arm: str) -> Shown:
     return phrase("summary.delta", delta=found) if found else Phrase("summary.no_delta")
 
 
-def _worst_throughput(context: Context, arm: str) -> Cell:
-    """Output throughput relative to the baseline in the tier where it is least."""
-    found = [cell for tier in context.tiers if (cell := throughput_ratio(context, arm, tier))]
-    return min(found, key=lambda cell: cell.amount, default=MISSING)
+def _worst_throughput(context: Context, arm: str) -> dict[str, Shown]:
+    """Output throughput relative to the baseline in the tier where it is least, and how it stands to the noise."""
+    found = [(cell, tier) for tier in context.tiers if (cell := throughput_ratio(context, arm, tier))]
+    if not found:
+        return {"worst": MISSING, "noise": ""}
+    worst, tier = min(found, key=lambda item: item[0].amount)
+    return {"worst": worst, "noise": beside_noise(context, arm, tier, worst)}
 
 
 def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckCell]) -> list[Shown]:
@@ -141,12 +144,12 @@ def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckC
     for option in options:
         if option.arm is None or option.arm == context.baseline or not option.objective:
             continue
-        values = {
+        values: dict[str, Shown] = {
             "option": option.title,
             "metric": Phrase(f"metric.{decision.objective.metric}"),
             "gain": option.gain,
-            "worst": _worst_throughput(context, option.arm),
             "gates": _gates_in_words(option),
+            **_worst_throughput(context, option.arm),
         }
         if decision.delta is None:
             lines.append(Phrase("summary.option_speed", values))

@@ -129,10 +129,9 @@ class TestComparison:
         assert "`serve.rounds`" not in line
 
 
-@pytest.mark.parametrize("language", ["en", "zh"], indirect=True)
-def test_a_strategy_is_held_up_by_its_required_schemes_alone(example: ModuleType, language: str) -> None:
-    """ADR 0009 as published: the required schemes need 1,387 and 3,087 pairs, one that comes after them 23,241."""
-    spec = Spec.model_validate(
+def published_strategy(example: ModuleType, language: str) -> Spec:
+    """ADR 0009 over the verdict that is published of it."""
+    return Spec.model_validate(
         {
             "platform": example.platform("cpu-kv"),
             "decision": example.decision("adr0009"),
@@ -141,11 +140,62 @@ def test_a_strategy_is_held_up_by_its_required_schemes_alone(example: ModuleType
             "evidence": {"decide": ROOT / "docs/evidence/cpu-kv/decide_adr0009.json"},
         }
     )
-    line = next_step(spec)
-    assert "FP8 e4m3fnuz per-head" in line
-    assert line.index("1,387") < line.index("3,087")
-    assert "INT8 per-head" in line
-    assert "23,241" not in line
+
+
+@pytest.mark.parametrize("language", ["en", "zh"], indirect=True)
+class TestStrategy:
+    def test_it_is_held_up_by_its_required_schemes_alone(self, example: ModuleType, language: str) -> None:
+        """The required schemes need 1,387 and 3,087 pairs, one that comes after them 23,241."""
+        line = next_step(published_strategy(example, language))
+        assert "FP8 e4m3fnuz per-head" in line
+        assert line.index("1,387") < line.index("3,087")
+        assert "INT8 per-head" in line
+        assert "23,241" not in line
+
+    def test_schemes_without_an_arm_cannot_be_decided_by_those_that_come_after(
+        self, example: ModuleType, language: str
+    ) -> None:
+        spec = published_strategy(example, language)
+        store = open_store(spec)
+        for scheme in store.raw("decide", "strategy", "schemes"):
+            if scheme["role"] == "must":
+                scheme |= {"arm": None, "gate": None, "reason": {"en": "no arm for it", "zh": "没有对应的 arm"}}
+        assert not any(word in next_step(spec, store) for word in ("more sample pairs", "个样本对"))
+        lines = text_of(spec, store).splitlines()
+        reason = {"en": "no arm for it", "zh": "没有对应的 arm"}[language]
+        assert f"- INT8 per-head: {reason}" in lines
+
+    def test_more_pairs_for_an_excluded_scheme_name_what_excludes_it(self, example: ModuleType, language: str) -> None:
+        text = text_of(published_strategy(example, language))
+        told = {"en": "INT8 per-tensor, which G10 excludes unless", "zh": "INT8 per-tensor (被 G10 排除"}[language]
+        assert f"- {told}" in text
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+class TestThroughputBesideNoise:
+    """The example: 0.93 and 0.90 times the baseline's throughput, equal arms differ by up to 8.3 %."""
+
+    def numbers(self, spec: Spec, noise: dict[str, Any]) -> str:
+        store = open_store(spec)
+        data = copy.deepcopy(store.documents["decide"].data)
+        assert data is not None
+        for metrics in data["noise"].values():
+            metrics["output_tokens_per_s"].update(noise)
+        store.documents["decide"].data = data
+        title = {"en": "**By how much.**", "zh": "**差多少**"}[spec.language]
+        return next(line for line in text_of(spec, store).splitlines() if title in line)
+
+    def test_a_ratio_inside_the_noise_says_so(self, spec: Spec) -> None:
+        line = self.numbers(spec, {})
+        assert line.count({"en": "(inside the A/A noise)", "zh": "(在 A/A 噪声之内)"}[spec.language]) == 1
+
+    def test_too_few_starts_to_know_the_noise_says_so(self, spec: Spec) -> None:
+        line = self.numbers(spec, {"floor": None, "least": {"1": None, "2": 0.2}})
+        assert line.count({"en": "(too few starts to tell", "zh": "(启动次数太少"}[spec.language]) == 2
+
+    def test_a_ratio_beyond_the_noise_stands_alone(self, spec: Spec) -> None:
+        line = self.numbers(spec, {"floor": 0.02, "least": {"1": 0.02, "2": 0.5}})
+        assert not any(word in line for word in ("noise", "噪声"))
 
 
 def h200(example: ModuleType, language: str, **paths: Any) -> Spec:

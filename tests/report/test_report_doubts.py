@@ -201,7 +201,9 @@ def test_predictions_and_levers_that_rest_on_a_doubtful_ceiling_say_so(spec: Spe
     )
     assert FLAG[spec.language] in lever
     # What falls away with launching does not rest on the bandwidth.
-    other = next(line for line in lines if line.startswith({"en": "| compile, graphs", "zh": "| compile"}[spec.language]))
+    other = next(
+        line for line in lines if line.startswith({"en": "| compile, graphs", "zh": "| compile"}[spec.language])
+    )
     assert FLAG[spec.language] not in other
 
 
