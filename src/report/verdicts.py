@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrbench.config.decision import Decision
+from adrbench.config.decision import Decision, Strategy
 from adrbench.config.policy import arm_flags, trusts_remote_code
 from adrbench.report import advice, facts, strategy
 from adrbench.report.accuracy import delta
@@ -223,6 +223,9 @@ def _decided(context: Context) -> Shown:
         return Phrase("unverified")
     if status["word"] == "Proposed" and isinstance(context.spec.decision, Decision):
         return phrase("summary.undecided", word=status_word(context), baseline=context.title(context.baseline))
+    if status["word"] == "Proposed" and isinstance(context.spec.decision, Strategy):
+        baseline = context.title(context.baseline)
+        return phrase("summary.held", word=status_word(context), text=both(status["text"]), baseline=baseline)
     return phrase("summary.decided", word=status_word(context), text=both(status["text"]))
 
 
@@ -234,7 +237,7 @@ def summary(
 ) -> Summary:
     """The lines at the top; the bottleneck only where the decision rests on a profile."""
     return Summary(
-        compares=isinstance(context.spec.decision, Decision),
+        compares=isinstance(context.spec.decision, Decision | Strategy),
         decided=_decided(context),
         by_how_much=_by_how_much(context, options, checks),
         bottleneck=_bottleneck(performance, doubts(context)) if "profile" in context.spec.decision.stages else None,

@@ -152,6 +152,12 @@ class TestStrategy:
         assert "INT8 per-head" in line
         assert "23,241" not in line
 
+    def test_its_summary_says_by_how_much_and_what_serves_meanwhile(self, example: ModuleType, language: str) -> None:
+        lines = text_of(published_strategy(example, language)).splitlines()
+        first, second = {"en": ("**Decision.**", "**By how much.**"), "zh": ("**决策**", "**差多少**")}[language]
+        assert {"en": "keeps serving", "zh": "继续使用"}[language] in next(line for line in lines if first in line)
+        assert "INT8 per-head: Δ" in next(line for line in lines if second in line)
+
     def test_schemes_without_an_arm_cannot_be_decided_by_those_that_come_after(
         self, example: ModuleType, language: str
     ) -> None:
