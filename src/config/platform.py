@@ -73,7 +73,7 @@ class Platform(Section):
     name: Name
     title: Text
     verified: Literal["yes", "no"] = Field(
-        description="`no` where nobody has run this file on that device yet; reports say so"
+        description="`no` until all jobs of this file have run on that device; reports say so, and whether any has"
     )
     policy: Name = Field(description="policy that arms must meet to be measured")
     device: Device

@@ -19,7 +19,7 @@ from adrbench.decide.context import Context
 from adrbench.decide.intervals import Comparison, Spread, combine_within, compare, quantile
 from adrbench.decide.multiplicity import holm
 from adrbench.decide.percentiles import bounds, resting_ranks, values_to_close
-from adrbench.decide.planning import NO_PLAN, Plan, rounds_needed
+from adrbench.decide.planning import MOST_ROUNDS, NO_PLAN, Plan, most_pairs, rounds_needed
 from adrbench.decide.records import TierRun
 from adrbench.decide.verdict import Accuracy, GateResult, GateVerdict
 from adrbench.decide.words import text
@@ -48,8 +48,10 @@ SMALLEST_P = 1e-6
 LEAST_DF = 4
 FIRST_ROUNDS = 3
 TOO_NEAR = text(
-    "more than 1,000 rounds: the measured ratio is too near the limit for this noise",
-    "超过 1,000 轮: 以当前噪声, 实测比值离限值太近",
+    f"too near its limit to be decided by more rounds (more than {MOST_ROUNDS} for this noise): a quieter host, more "
+    "prompts in each tier, or another limit declared anew",
+    f"离限值太近, 无法靠增加轮次判定 (以当前噪声需超过 {MOST_ROUNDS} 轮): 换用更安静的主机, 增加每档的 prompt 数, "
+    "或重新声明限值",
 )
 
 
@@ -240,6 +242,16 @@ def _completion(context: Context, arm: str, tier: str) -> Estimate:
     return Estimate(value, value, value, basis, basis, p_met=None, p_missed=None)
 
 
+def _too_near(pairs: int) -> Text:
+    most = most_pairs(pairs)
+    return text(
+        f"too near its limit to be decided by more samples (more than {most:,} pairs, now {pairs:,}): a larger model, "
+        "another mix of tasks, or another margin declared anew",
+        f"离限值太近, 无法靠增加样本判定 (需超过 {most:,} 个样本对, 现有 {pairs:,} 个): 换用更大的模型, 调整任务组合, "
+        "或重新声明限值",
+    )
+
+
 def _accuracy(accuracy: Accuracy | Missing, confidence: float) -> Estimate:
     if isinstance(accuracy, Missing):
         return Estimate(None, None, None, accuracy.basis, accuracy.reason)
@@ -249,7 +261,7 @@ def _accuracy(accuracy: Accuracy | Missing, confidence: float) -> Estimate:
         f"对 {mean.pairs} 个样本对作 bootstrap, 各任务等权, 以分数范围的端点作保护值, 置信度 {confidence:.0%}",
     )
     if more is None:
-        needs = text("the measured Δ is too near the limit to plan for", "实测 Δ 离限值太近, 无法估算所需样本")
+        needs = _too_near(mean.pairs)
     else:
         needs = text(
             f"about {more:,} more sample pairs (now {mean.pairs})", f"约再增加 {more:,} 个样本对 (现有 {mean.pairs} 个)"

@@ -16,8 +16,11 @@ from scipy.stats import nct, norm
 from scipy.stats import t as student
 
 POWER = 0.9
-MOST_ROUNDS = 1_000
-MOST_PAIRS = 1_000_000
+# A plan beyond these is none: nobody runs it, and the value lies too near its limit to be decided by more of the same.
+MOST_ROUNDS = 100
+# Pairs in all: more than the long-context test sets in common use have, or so many times what the tasks give now.
+MOST_PAIRS = 5_000
+MOST_TIMES_THE_PAIRS = 20
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def _least(good: Callable[[int], bool], start: int, most: int) -> int | None:
 
 
 def rounds_needed(margin: float, sd: float, confidence: float, power: float = POWER) -> int | None:
-    """Rounds of both arms that decide with ``power``; None where more than 1,000 would be needed."""
+    """Rounds of both arms that decide with ``power``; None where more than ``MOST_ROUNDS`` would be needed."""
     if not sd > 0 or margin == 0:
         return None
     return _least(lambda n: power_of_rounds(margin, sd, n, confidence) >= power, 2, MOST_ROUNDS)
@@ -84,10 +87,15 @@ def expected_bound(tasks: Sequence[Sequence[float]], factor: float, side: int) -
     return mean, (spread + (extra * (guard - mean)) ** 2) / (1 + extra) ** 2
 
 
+def most_pairs(present: int) -> int:
+    """Pairs in all beyond which none are planned, for a run that has ``present``."""
+    return max(MOST_PAIRS, MOST_TIMES_THE_PAIRS * present)
+
+
 def pairs_needed(tasks: Sequence[Sequence[float]], limit: float, confidence: float, power: float = POWER) -> int | None:
     """Pairs in all (in the tasks' present proportion) that decide "difference <= limit" with ``power``.
 
-    None where the measured difference is so near the limit that more than a million pairs would be needed.
+    None where the measured difference is so near the limit that more than ``most_pairs`` would be needed.
     """
     present = sum(len(task) for task in tasks)
     value = float(np.mean([np.mean(task) for task in tasks]))
@@ -98,4 +106,4 @@ def pairs_needed(tasks: Sequence[Sequence[float]], limit: float, confidence: flo
         mean, variance = expected_bound(tasks, pairs / present, side)
         return side * mean + reach * math.sqrt(variance) <= side * limit
 
-    return _least(decided, present, MOST_PAIRS)
+    return _least(decided, present, most_pairs(present))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from adrbench.report.context import Context
 from adrbench.report.lookup import Cell, Store
 from adrbench.report.view import DeltaRow, Phrase, Shown, TaskRow, phrase
 
 PERFECT = 100.0
+Why = Literal["unmeasured", "corrected", "more", "unbounded", "near"]
 
 
 def _verdict(mean: Cell, difference: Cell) -> Shown:
@@ -48,11 +51,29 @@ def delta(store: Store, arm: str) -> Cell:
     return store.interval("decide", "accuracy", arm, "mean", value="delta", unit="points")
 
 
-def _accuracy_verdict(context: Context, arm: str) -> str | None:
-    """Verdict of the accuracy gate of the option that an arm stands for."""
+def why_open(part: dict[str, Any], needed: str, limit: float | None = None) -> Why:
+    """Why a gate or an objective is undecided.
+
+    Args:
+        needed: key of the planned number, ``pairs_needed`` or ``rounds_needed``.
+        limit: of a gate, whose own interval may lie on one side of it.
+    """
+    if part["value"] is None:
+        return "unmeasured"
+    low, high = part["low"], part["high"]
+    if limit is not None and ((low is not None and low > limit) or (high is not None and high <= limit)):
+        return "corrected"
+    if part.get(needed) is not None:
+        return "more"
+    return "unbounded" if low is None or high is None else "near"
+
+
+def _why_open(context: Context, arm: str) -> Why | None:
+    """Why the accuracy gate of the option that an arm stands for is undecided; None where it is not."""
     for option in context.store.raw("decide", "options") or []:
-        if option["arm"] == arm:
-            return next((gate["verdict"] for gate in option["gates"] if gate["metric"] == "accuracy_delta"), None)
+        for gate in option["gates"] if option["arm"] == arm else []:
+            if gate["metric"] == "accuracy_delta" and gate["verdict"] == "undecided":
+                return why_open(gate, "pairs_needed", gate["limit"])
     return None
 
 
@@ -62,7 +83,7 @@ def _note(context: Context, arm: str) -> Phrase:
     more = context.store.cell("decide", *key, "more_pairs", unit="count")
     pairs = context.store.cell("decide", *key, "mean", "pairs", unit="count")
     exact = context.store.cell("decide", *key, "exact_agreement", unit="fraction")
-    word = "more" if more else "near" if _accuracy_verdict(context, arm) == "undecided" else "enough"
+    word = "more" if more else {None: "enough", "corrected": "corrected"}.get(_why_open(context, arm), "near")
     return phrase(f"accuracy.{word}", title=context.title(arm), more=more, pairs=pairs, exact=exact)
 
 

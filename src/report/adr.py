@@ -9,6 +9,7 @@ from adrbench.config.decision import Resolution
 from adrbench.config.section import Text
 from adrbench.report.bottleneck import Bottleneck
 from adrbench.report.cells import Note
+from adrbench.report.doubts import Doubts
 from adrbench.report.lookup import Cell
 from adrbench.report.strategy import StrategyView
 from adrbench.report.team import Consequence
@@ -62,6 +63,7 @@ class Report:
     integrations: list[Integration]
     performance: Performance
     bottleneck: Bottleneck
+    doubts: Doubts
     cells: dict[str, list[Note]]
     schemes: list[Scheme]
     candidates: list[Candidate]
@@ -105,6 +107,11 @@ class Report:
     lock: LockView
     history: list[Past]
     history_store: str
+
+    @property
+    def g06(self) -> Shown:
+        """The verdict of gate G06 on decode's bandwidth, or that it is not reliable."""
+        return self.doubts.verdict(Phrase(f"g06.{self.performance.verdict}"), "bandwidth")
 
     @property
     def gate_titles(self) -> list[tuple[str, Shown]]:

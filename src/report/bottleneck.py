@@ -15,11 +15,19 @@ from adrbench.profile.bound import Interval, interval
 from adrbench.profile.model_shape import ModelConfigError
 from adrbench.profile.prediction import agreement, predicted_ratio, shape_from_dict
 from adrbench.report.context import Context
+from adrbench.report.doubts import Doubts, doubts
 from adrbench.report.lookup import MISSING, Cell, Source
 from adrbench.report.view import Phrase, Shown, phrase
 
 LIMITS = ("compute", "bandwidth", "launch", "host")
 PHASES = ("prefill", "decode")
+# What the estimate of a lever rests on; a block size moves no bytes.
+RESTS_ON = {
+    "kv_8bit": ("bandwidth",),
+    "weights_8bit": ("bandwidth",),
+    "double_batch": ("bandwidth",),
+    "compile_or_graphs": ("launch", "host"),
+}
 # A decode step of a tier has on average half of its output before it.
 HALF = 2
 
@@ -30,8 +38,8 @@ class BoundRow:
 
     profile: str
     phase: str
-    verdict: Phrase
-    shares: list[Cell]
+    verdict: Shown
+    shares: list[Shown]
     seconds: Cell
     intensity: Cell
     rule: Shown
@@ -41,7 +49,7 @@ class BoundRow:
 class LeverRow:
     name: Phrase
     most: Cell
-    saves: Cell
+    saves: Shown
     why: Shown
     allowed: Shown
 
@@ -116,8 +124,8 @@ def _rule(context: Context, document: str, phase: str, row: dict[str, Any]) -> S
 
 
 def bound_rows(context: Context) -> list[BoundRow]:
-    """Every phase of every profile."""
-    store, rows = context.store, []
+    """Every phase of every profile; what rests on a doubtful ceiling says so."""
+    store, doubtful, rows = context.store, doubts(context), []
     for name in profiles(context):
         document = f"profile/{name}"
         bounds = store.raw(document, "measured", "bounds") or {}
@@ -127,8 +135,12 @@ def bound_rows(context: Context) -> list[BoundRow]:
                 BoundRow(
                     profile=name.replace("/", ", "),
                     phase=phase,
-                    verdict=Phrase(f"bound.{bounds[phase]['bound']}"),
-                    shares=[store.cell(document, *key, "shares", limit, unit="fraction") for limit in LIMITS],
+                    verdict=doubtful.verdict(
+                        Phrase(f"bound.{bounds[phase]['bound']}"), *(bounds[phase].get("leading") or ())
+                    ),
+                    shares=[
+                        doubtful.share(store.cell(document, *key, "shares", limit, unit="fraction")) for limit in LIMITS
+                    ],
                     seconds=store.cell(document, *key, "seconds", unit="s"),
                     intensity=store.cell(document, *key, "flops_per_byte"),
                     rule=_rule(context, document, phase, bounds[phase]),
@@ -139,7 +151,7 @@ def bound_rows(context: Context) -> list[BoundRow]:
 
 def lever_rows(context: Context, profile: str) -> list[LeverRow]:
     """What could speed decode up, from one profile, what forbids it named."""
-    store, document, rows = context.store, f"profile/{profile}", []
+    store, document, doubtful, rows = context.store, f"profile/{profile}", doubts(context), []
     for index, lever in enumerate(store.raw(document, "measured", "levers") or []):
         key, name = ("measured", "levers", index), lever["lever"]
         waste = store.cell(document, *key, "pool_waste", unit="fraction")
@@ -148,7 +160,7 @@ def lever_rows(context: Context, profile: str) -> list[LeverRow]:
             LeverRow(
                 name=Phrase(f"lever.{name}"),
                 most=store.cell(document, *key, "saves_at_most", unit="fraction"),
-                saves=store.cell(document, *key, "saves", unit="fraction"),
+                saves=doubtful.estimate(store.cell(document, *key, "saves", unit="fraction"), *RESTS_ON.get(name, ())),
                 why=phrase("lever.why.block_size", waste=waste)
                 if name == "block_size"
                 else Phrase(f"lever.why.{name}"),
@@ -200,21 +212,22 @@ def _change(arm: Cell, base: Cell) -> Cell:
     return Cell(arm.amount / base.amount - 1, "gain", low, high, sources)
 
 
-def _agrees(predicted: Cell, measured: Cell) -> Shown:
+def _agrees(predicted: Cell, measured: Cell, repeated: bool, doubtful: Doubts) -> Shown:
+    """``repeated``: both sides were started more than once, so that their ranges hold the noise between starts."""
     if not predicted or not measured:
         return Phrase("unverified")
-    if measured.low == measured.high:
+    if not repeated or measured.low == measured.high:
         return Phrase("prediction.no_range")
     ends = [
         interval(*(cell.amount if end is None else end for end in (cell.low, cell.amount, cell.high)))
         for cell in (predicted, measured)
     ]
-    return Phrase(f"prediction.{agreement(*ends)}")
+    return doubtful.verdict(Phrase(f"prediction.{agreement(*ends)}"), "bandwidth")
 
 
 def prediction_rows(context: Context) -> list[PredictionRow]:
     """Served arms with another KV format than the baseline's, in each tier: time per output token."""
-    rows = []
+    rows, doubtful = [], doubts(context)
     base_dtype = context.resolved(context.baseline, "kv_cache_dtype")
     for arm in context.served_arms():
         dtype = context.resolved(arm, "kv_cache_dtype")
@@ -226,7 +239,8 @@ def prediction_rows(context: Context) -> list[PredictionRow]:
                 for name in (context.baseline, arm)
             )
             predicted, measured = _predicted(context, arm, tier), _change(mine, base)
-            verdict = _agrees(predicted, measured)
+            repeated = mine.low is not None and base.low is not None
+            verdict = _agrees(predicted, measured, repeated, doubtful)
             rows.append(PredictionRow(arm, phrase("prediction.tier", tier=tier), predicted, measured, verdict))
     return rows
 

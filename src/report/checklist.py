@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from adrbench.report.context import Context, both
+from adrbench.report.doubts import doubts
 from adrbench.report.lookup import MISSING, Cell, Source
 from adrbench.report.team import Item
 from adrbench.report.view import CheckRow, Phrase, Shown, phrase
@@ -86,7 +87,9 @@ def profile(context: Context) -> Verdict:
     verdict = context.store.raw(document, "measured", "g06", "verdict")
     if not used or verdict is None:
         return "open", Phrase("check.not_run")
-    return _done(context), phrase("check.profile", used=used, verdict=Phrase(f"g06.{verdict}"))
+    return _done(context), phrase(
+        "check.profile", used=used, verdict=doubts(context).verdict(Phrase(f"g06.{verdict}"), "bandwidth")
+    )
 
 
 def accuracy_schemes(context: Context) -> Verdict:

@@ -17,6 +17,7 @@ from adrbench.report import (
     provenance,
     schemes,
     serving,
+    standing,
     statements,
     strategy,
     team,
@@ -24,6 +25,7 @@ from adrbench.report import (
 )
 from adrbench.report.adr import Report
 from adrbench.report.context import Context, both
+from adrbench.report.doubts import doubts
 from adrbench.report.lookup import Cell, Source, Store
 from adrbench.report.spec import Spec
 from adrbench.report.view import (
@@ -73,7 +75,7 @@ def header(context: Context) -> Header:
         platform_name=spec.platform.name,
         platform_title=spec.platform.title,
         device=_device(context),
-        verified=spec.platform.verified == "yes",
+        unverified=standing.unverified(context),
         policy=spec.decision.policy_for(spec.platform.name),
         confidence=store.cell("decide", "confidence", unit="fraction"),
         metric=metric,
@@ -186,11 +188,12 @@ def collect(spec: Spec, store: Store) -> Report:
         adr=spec.adr,
         baseline=context.baseline,
         header=header(context),
-        summary=verdicts.summary(context, options, gates, checks, measured),
+        summary=verdicts.summary(context, options, checks, measured),
         model=model_facts(context),
         integrations=levels,
         performance=measured,
         bottleneck=bottleneck.bottleneck(context, measured.arm),
+        doubts=doubts(context),
         cells=cells.notes(context),
         schemes=schemes.scheme_rows(context, own),
         candidates=candidates(context, options, own) if own.candidates else [],

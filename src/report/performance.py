@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from adrbench.report.context import Context
+from adrbench.report.doubts import doubts
 from adrbench.report.lookup import MISSING, Cell, derive
 from adrbench.report.statements import judged
 from adrbench.report.team import Document
@@ -83,14 +84,15 @@ QUANTITIES: dict[str, Callable[[Context, str], Shown]] = {
 
 def ceilings(context: Context) -> list[Ceiling]:
     """Bandwidths, matrix rates by format, and time per launch; a format that the device lacks is left out."""
-    store = context.store
+    store, doubtful = context.store, doubts(context)
     sheet = store.cell("ceiling", "measured", "datasheet_bytes_per_s", unit="bytes_per_s")
     reached = store.cell("ceiling", "measured", "fraction_of_datasheet", unit="fraction")
     found = [
         Ceiling(
             Phrase(f"ceiling.{kind}"),
             store.cell("ceiling", "measured", f"{kind}_bytes_per_s", unit="bytes_per_s"),
-            *((sheet, reached) if kind == "read" else ()),
+            *((sheet, reached) if kind == "read" else (MISSING, MISSING)),
+            Phrase("doubt.disturbed") if kind in doubtful.uneven else None,
         )
         for kind in ("read", "write", "copy")
     ]
@@ -99,9 +101,9 @@ def ceilings(context: Context) -> list[Ceiling]:
         key = ("measured", "matmul_flop_per_s", name)
         sheet = store.cell("ceiling", *key, "datasheet_per_s", unit=unit)
         reached = store.cell("ceiling", *key, "fraction_of_datasheet", unit="fraction")
-        found.append(
-            Ceiling(phrase("ceiling.matrix", format=name), store.cell("ceiling", *key, unit=unit), sheet, reached)
-        )
+        rate, doubt = store.cell("ceiling", *key, unit=unit), Phrase("doubt.not_reached")
+        title = phrase("ceiling.matrix", format=name)
+        found.append(Ceiling(title, rate, sheet, reached, doubt if name in doubtful.formats else None))
     found.append(Ceiling(Phrase("ceiling.launch"), store.cell("ceiling", "measured", "launch_s", unit="s")))
     return [row for row in found if row.value]
 

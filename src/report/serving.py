@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from adrbench.report.context import Context
 from adrbench.report.lookup import MISSING, Cell, Source, ratio
-from adrbench.report.view import DeviceLoad, NoiseRow, Phrase, ServingRow, TierRow, phrase
+from adrbench.report.view import DeviceLoad, NoiseRow, Phrase, ServingRow, Shown, TierRow, phrase
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 PERCENTILES = ("p50", "p90", "p99")
@@ -56,6 +56,17 @@ def serving_rows(context: Context) -> list[ServingRow]:
                 )
             )
     return rows
+
+
+def beside_noise(context: Context, arm: str, tier: str, ratio: Cell) -> Shown:
+    """Whether a throughput ratio cannot be told from what equal arms show with as many starts; empty where it can."""
+    starts = min(len(context.documents(name, tier)) for name in (arm, context.baseline))
+    found = context.store.raw("decide", "noise", tier, "output_tokens_per_s") or {}
+    least = found.get("least") or {"1": found.get("floor")}
+    noise = least.get(max((n for n in least if int(n) <= starts), key=int, default=""))
+    if noise is None or not ratio.amount:
+        return Phrase("noise.too_few")
+    return Phrase("noise.inside") if max(ratio.amount, 1 / ratio.amount) - 1 <= noise else ""
 
 
 def rounds(context: Context) -> list[Phrase]:

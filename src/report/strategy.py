@@ -381,10 +381,17 @@ def next_steps(context: Context, winner: str) -> list[Shown]:
 
 
 def turning(options: list[OptionRow], context: Context) -> list[Shown]:
-    """What would decide each undecided scheme."""
+    """What would decide each undecided scheme, what excludes it meanwhile, and required schemes without an arm."""
     lines: list[Shown] = []
-    for number, option in enumerate(context.store.raw("decide", "options") or []):
-        for gate in option["gates"]:
+    schemes = context.store.raw("decide", "strategy", "schemes") or []
+    decided = context.store.raw("decide", "options") or []
+    for option, raw, scheme in zip(options, decided, schemes, strict=True):
+        rules = ", ".join(scheme["excluded_by"])
+        if scheme["role"] == "must" and not scheme["arm"] and not rules:
+            lines.append(phrase("turning.blocked", option=option.title, reason=both(scheme["reason"])))
+        for gate in raw["gates"]:
             if gate["verdict"] == "undecided" and gate.get("needs"):
-                lines.append(phrase("strategy.turning", option=options[number].title, needs=both(gate["needs"])))
+                key = "strategy.turning_excluded" if rules else "strategy.turning"
+                values: dict[str, Shown] = {"rules": rules} if rules else {}
+                lines.append(Phrase(key, values | {"option": option.title, "needs": both(gate["needs"])}))
     return lines

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from adrbench.config.decision import Decision, Strategy
 from adrbench.config.policy import arm_flags, trusts_remote_code
-from adrbench.report import facts, strategy
+from adrbench.report import advice, facts, strategy
 from adrbench.report.accuracy import delta
 from adrbench.report.context import Context, both
+from adrbench.report.doubts import Doubts, doubts
 from adrbench.report.lookup import MISSING, Cell, Source
-from adrbench.report.serving import throughput_ratio
+from adrbench.report.serving import beside_noise, throughput_ratio
 from adrbench.report.team import Column
 from adrbench.report.view import GateRow, OptionRow, Performance, Phrase, Shown, Summary, phrase
 from adrbench.report.view_records import CheckCell
@@ -123,10 +124,13 @@ def _delta_in_words(context: Context, arm: str) -> Shown:
     return phrase("summary.delta", delta=found) if found else Phrase("summary.no_delta")
 
 
-def _worst_throughput(context: Context, arm: str) -> Cell:
-    """Output throughput relative to the baseline in the tier where it is least."""
-    found = [cell for tier in context.tiers if (cell := throughput_ratio(context, arm, tier))]
-    return min(found, key=lambda cell: cell.amount, default=MISSING)
+def _worst_throughput(context: Context, arm: str) -> dict[str, Shown]:
+    """Output throughput relative to the baseline in the tier where it is least, and how it stands to the noise."""
+    found = [(cell, tier) for tier in context.tiers if (cell := throughput_ratio(context, arm, tier))]
+    if not found:
+        return {"worst": MISSING, "noise": ""}
+    worst, tier = min(found, key=lambda item: item[0].amount)
+    return {"worst": worst, "noise": beside_noise(context, arm, tier, worst)}
 
 
 def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckCell]) -> list[Shown]:
@@ -140,12 +144,12 @@ def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckC
     for option in options:
         if option.arm is None or option.arm == context.baseline or not option.objective:
             continue
-        values = {
+        values: dict[str, Shown] = {
             "option": option.title,
             "metric": Phrase(f"metric.{decision.objective.metric}"),
             "gain": option.gain,
-            "worst": _worst_throughput(context, option.arm),
             "gates": _gates_in_words(option),
+            **_worst_throughput(context, option.arm),
         }
         if decision.delta is None:
             lines.append(Phrase("summary.option_speed", values))
@@ -154,18 +158,24 @@ def _by_how_much(context: Context, options: list[OptionRow], checks: list[CheckC
     return lines or [Phrase("summary.nothing_compared")]
 
 
-def _bottleneck(performance: Performance) -> Shown:
+def _bottleneck(performance: Performance, doubtful: Doubts) -> Shown:
+    """Where a step's time goes, and whether decode is bandwidth bound, unless a ceiling contradicts itself."""
     if not performance.utilisation or performance.verdict is None:
         return Phrase("summary.no_profile")
-    shares = {phase.name: phase.share for phase in performance.phases}
-    return phrase(
+    told = phrase(
         "summary.bottleneck",
-        prefill=shares.get("prefill", MISSING),
-        decode=shares.get("decode", MISSING),
+        shares=[
+            phrase("summary.phase", phase=Phrase(f"phase.{found.name}"), share=found.share)
+            for found in performance.phases
+        ],
         utilisation=performance.utilisation,
         ceiling=performance.ceiling,
-        verdict=Phrase(f"g06.{performance.verdict}"),
+        verdict=doubtful.verdict(Phrase(f"g06.{performance.verdict}"), "bandwidth"),
     )
+    if not doubtful.phases:
+        return told
+    names = [Phrase(f"phase.{name}") for name in doubtful.phases]
+    return phrase("doubt.summary", told=told, phases=names, reasons=doubtful.of_verdicts)
 
 
 def _missing(context: Context) -> list[Shown]:
@@ -182,58 +192,6 @@ def _missing(context: Context) -> list[Shown]:
         rest = Cell(len(found) - MOST_MISSING, "count", sources=(Source("decide", "missing"),))
         shown.append(phrase("summary.more_missing", more=rest))
     return shown
-
-
-def _largest(context: Context, keys: list[tuple[str | int, ...]]) -> Cell:
-    """The largest of some counts of the decision; missing where none of them is given."""
-    cells = [context.store.cell("decide", *key, unit="count") for key in keys]
-    return max((cell for cell in cells if cell), key=lambda cell: cell.amount, default=MISSING)
-
-
-def _rounds_needed(context: Context) -> Cell:
-    """Rounds that would decide every latency gate and objective which rounds can decide."""
-    keys: list[tuple[str | int, ...]] = []
-    for number, option in enumerate(context.store.raw("decide", "options") or []):
-        keys.append(("options", number, "objective", "rounds_needed"))
-        keys += [("options", number, "gates", index, "rounds_needed") for index in range(len(option["gates"]))]
-    return _largest(context, keys)
-
-
-def _evidence_to_gather(context: Context, options: list[OptionRow], gates: list[GateRow]) -> list[Shown]:
-    """What would decide an undecided comparison: sample pairs, rounds."""
-    steps: list[Shown] = []
-    accuracy = context.store.raw("decide", "accuracy") or {}
-    more = _largest(context, [("accuracy", arm, "more_pairs") for arm in accuracy])
-    if more:
-        steps.append(phrase("next.more_pairs", more=more))
-    elif any(gate.verdict == "undecided" and gate.metric == "accuracy_delta" for gate in gates):
-        steps.append(Phrase("next.near_limit"))
-    rounds = _rounds_needed(context)
-    slow = any(gate.verdict == "undecided" and gate.metric.endswith("_ms") for gate in gates)
-    if rounds:
-        steps.append(phrase("next.more_rounds", rounds=rounds))
-    elif slow or any(option.state == "measured" and option.verdict == "undecided" for option in options):
-        steps.append(Phrase("next.some_rounds"))
-    return steps
-
-
-def _next_steps(context: Context, options: list[OptionRow], gates: list[GateRow]) -> list[Shown]:
-    """What to do now: the first thing that stands between this status and an accepted one."""
-    steps: list[Shown] = []
-    if context.spec.platform.verified == "no":
-        steps.append(phrase("next.run_platform", platform=context.spec.platform.name))
-    word, winner = (context.store.raw("decide", "status", key) for key in ("word", "option"))
-    if isinstance(context.spec.decision, Strategy):
-        gathered = _evidence_to_gather(context, [], gates) or [Phrase("next.see_missing")]
-        return [*steps, *(strategy.next_steps(context, str(winner)) if word == "Accepted" else gathered)]
-    if not isinstance(context.spec.decision, Decision):
-        return [*steps, Phrase("next.facts_accepted" if word == "Accepted" else "next.see_missing")]
-    if word == "Accepted":
-        arm = next((option.arm for option in options if option.name == winner), None)
-        return [*steps, phrase("next.keep" if arm == context.baseline else "next.lock", option=str(winner))]
-    if word == "Blocked" or not any(option.arm for option in options):
-        return [*steps, Phrase("next.other_platform")]
-    return [*steps, *(_evidence_to_gather(context, options, gates) or [Phrase("next.see_missing")])]
 
 
 def cautions(context: Context) -> list[Shown]:
@@ -265,22 +223,24 @@ def _decided(context: Context) -> Shown:
         return Phrase("unverified")
     if status["word"] == "Proposed" and isinstance(context.spec.decision, Decision):
         return phrase("summary.undecided", word=status_word(context), baseline=context.title(context.baseline))
+    if status["word"] == "Proposed" and isinstance(context.spec.decision, Strategy):
+        baseline = context.title(context.baseline)
+        return phrase("summary.held", word=status_word(context), text=both(status["text"]), baseline=baseline)
     return phrase("summary.decided", word=status_word(context), text=both(status["text"]))
 
 
 def summary(
     context: Context,
     options: list[OptionRow],
-    gates: list[GateRow],
     checks: list[CheckCell],
     performance: Performance,
 ) -> Summary:
     """The lines at the top; the bottleneck only where the decision rests on a profile."""
     return Summary(
-        compares=isinstance(context.spec.decision, Decision),
+        compares=isinstance(context.spec.decision, Decision | Strategy),
         decided=_decided(context),
         by_how_much=_by_how_much(context, options, checks),
-        bottleneck=_bottleneck(performance) if "profile" in context.spec.decision.stages else None,
+        bottleneck=_bottleneck(performance, doubts(context)) if "profile" in context.spec.decision.stages else None,
         missing=_missing(context),
-        next_steps=_next_steps(context, options, gates),
+        next_steps=advice.next_steps(context, options),
     )

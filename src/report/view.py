@@ -44,7 +44,7 @@ class Header:
     platform_name: str
     platform_title: Text
     device: Shown
-    verified: bool
+    unverified: Phrase | None
     policy: str
     confidence: Cell
     metric: Phrase | None
@@ -137,6 +137,7 @@ class Ceiling:
     value: Cell
     datasheet: Cell = MISSING
     reached: Cell = MISSING
+    doubt: Phrase | None = None
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,12 @@ class DeltaRow:
     pairs: Cell
     more: Cell
     exact: Cell
-    note: Shown
+    note: Phrase
+
+    @property
+    def open(self) -> bool:
+        """Whether the accuracy gate is undecided."""
+        return self.note.key != "accuracy.enough"
 
 
 @dataclass(frozen=True)

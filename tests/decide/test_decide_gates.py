@@ -91,6 +91,24 @@ def test_accuracy_loss_fails_the_gate(world):
     assert document.status.option == "bf16"
 
 
+def test_a_loss_at_its_limit_is_told_as_too_near_and_not_as_a_number_of_pairs(world):
+    """A loss of 3.1 against a limit of 3 would take hundreds of thousands of pairs."""
+    fill(world, rounds=4)
+    level = {task: [60.0] * 30 for task in even_scores(30)}
+    world.accuracy("auto", level)
+    world.accuracy(
+        "fp8-e4m3", {task: [s - 3.1 + (20 if i % 2 else -20) for i, s in enumerate(v)] for task, v in level.items()}
+    )
+    document = verdict(world)
+    found = gate(document, "FP8 e4m3 per-tensor", "G01-Δ")
+    assert (found.verdict, found.pairs_needed, document.accuracy["fp8-e4m3"].more_pairs) == ("undecided", None, None)
+    assert found.needs.en.startswith(
+        "too near its limit to be decided by more samples (more than 5,000 pairs, now 120)"
+    )
+    assert found.needs.zh.startswith("离限值太近, 无法靠增加样本判定")
+    assert any("a larger model" in line.en for line in document.missing)
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_two_samples_a_task_are_enough_to_compute_and_too_few_to_decide(world, n):
     document = verdict(fill(world, rounds=2, pairs=n))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from adrbench.decide.intervals import compare
 from adrbench.decide.multiplicity import holm
-from adrbench.decide.planning import power_of_rounds, rounds_needed
+from adrbench.decide.planning import MOST_PAIRS, MOST_ROUNDS, pairs_needed, power_of_rounds, rounds_needed
 
 
 @pytest.mark.parametrize(("gain", "sd"), [(0.05, 0.02), (0.10, 0.04), (0.075, 0.03)])
@@ -31,6 +31,29 @@ def test_one_round_less_would_not_do():
 @pytest.mark.parametrize(("margin", "sd"), [(0.0, 0.1), (0.05, 0.0), (1e-6, 0.5)])
 def test_nothing_to_plan_for(margin, sd):
     assert rounds_needed(margin, sd, 0.95) is None
+
+
+def tasks(pairs, loss):
+    """Four task classes of ``pairs`` pairs each; every tenth differs by 50, and all by ``loss``."""
+    return [[loss + (50.0 if i % 10 == 0 else -50.0 if i % 10 == 5 else 0.0) for i in range(pairs)] for _ in range(4)]
+
+
+@pytest.mark.parametrize(("pairs", "loss", "planned"), [(20, 0.0, True), (20, 2.9, False), (2000, 2.0, True)])
+def test_pairs_that_no_team_would_run_are_no_plan(pairs, loss, planned):
+    """A loss of 2.9 against a limit of 3 needs hundreds of thousands of pairs: it is too near to be decided by more."""
+    needed = pairs_needed(tasks(pairs, loss), 3.0, 0.95)
+    assert (needed is not None) is planned
+    if needed is not None:
+        assert needed <= max(MOST_PAIRS, 20 * 4 * pairs)
+
+
+def test_a_large_run_may_be_enlarged_beyond_the_usual():
+    assert pairs_needed(tasks(2000, 2.4), 3.0, 0.95) > MOST_PAIRS
+
+
+def test_rounds_that_no_team_would_run_are_no_plan():
+    assert rounds_needed(0.05, 0.05 * math.sqrt(MOST_ROUNDS) / 4, 0.95) <= MOST_ROUNDS
+    assert rounds_needed(0.05, 0.05 * math.sqrt(MOST_ROUNDS) / 2, 0.95) is None
 
 
 def test_the_sign_of_the_margin_does_not_matter():

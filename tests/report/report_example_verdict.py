@@ -24,6 +24,7 @@ def _gate(entry: dict[str, Any], tier: str | None, arm: str) -> dict[str, Any]:
         "verdict": "undecided" if undecided else "passed",
         "basis": both("paired bootstrap" if undecided else "order statistics"),
         "needs": both("more sample pairs") if undecided else None,
+        "pairs_needed": 927 if undecided else None,
         "evidence": [],
     }
 

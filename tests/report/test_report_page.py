@@ -6,6 +6,7 @@ What this cannot prove: that a browser draws it (test_report_page_browser.py doe
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ import pytest
 import yaml
 from adrbench.paths import PYTHONPATH
 from adrbench.report.figures.__main__ import write as write_figures
+from adrbench.report.page.__main__ import render
 from adrbench.report.page.__main__ import write as write_page
 from adrbench.report.page.html import value_at, words
 from adrbench.report.publish import PAGE_LINK, rebase
@@ -212,3 +214,23 @@ def test_random_weights_are_said_at_the_top(example: ModuleType, tmp_path: Path,
     said = "weights are random"
     assert said in (tmp_path / "reports/cpu/index.html").read_text(encoding="utf-8")
     assert said not in text
+
+
+@pytest.mark.parametrize("probed", [True, False])
+def test_an_unverified_platform_tells_whether_its_device_was_measured(
+    site_spec: dict[str, Any], page: Path, probed: bool
+) -> None:
+    changed = copy.deepcopy(site_spec)
+    changed["platform"]["verified"] = "no"
+    if not probed:
+        for decision in changed["decisions"]:
+            decision["evidence"]["device"] = None
+    figures = page.parent / "figures/figures.json"
+    text = render(load(SiteSpec.model_validate(changed)), page.with_name("other.html"), figures, "")
+    notices = " ".join(re.findall(r'<p class="notice">(.*?)</p>', text, flags=re.DOTALL))
+    measured = ("Measured on the declared device", "已在声明的设备上实测")
+    nobody = ("Nobody has run this platform file", "尚无人在该设备上运行过此平台文件")
+    for told, hidden in zip(measured, nobody, strict=True) if probed else zip(nobody, measured, strict=True):
+        assert told in notices
+        assert hidden not in notices
+    assert ("Example CPU" in notices) is probed

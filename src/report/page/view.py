@@ -62,6 +62,15 @@ class PageView:
     config: dict[str, Any]
     imported: list[dict[str, Any]]
 
+    @property
+    def unconfirmed(self) -> Owned | None:
+        """What a reader must know of an unverified platform file that ran on its device: of the first such decision."""
+        for decision in self.decisions:
+            told = decision.report.header.unverified
+            if told is not None and told.key != "header.unverified":
+                return Owned(decision.html, told)
+        return None
+
 
 def _documents(site: Site, adr: str) -> list[tuple[str, str]]:
     """(language, file) of the reports of one decision that lie beside the page."""
