@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from adrbench.profile.op_classes import CLASSES, class_times, op_class
+from adrbench.profile.op_classes import CLASSES, HOST, OTHER, PATTERNS, class_times, op_class
 from adrbench.profile.phases import (
     between_steps_s,
     phase_table,
@@ -144,11 +144,26 @@ def test_other_annotations_are_not_steps(name):
         ),
         ("Memcpy HtoD (Pinned -> Device)", "copy"),
         ("aten::empty_strided", "other"),
+        # Of a served Qwen3-8B shape on an H200, vLLM 0.20.2 with TRITON_ATTN.
+        ("reduce_segments", "attention"),
+        ("_compute_slot_mapping_kernel", "kv_write"),
+        ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_2", "norm_rope_activation"),
+        ("triton_red_fused__to_copy_embedding_rms_norm_0", "norm_rope_activation"),
+        ("triton_poi_fused_mul_silu_slice_1", "norm_rope_activation"),
+        ("void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long)", "copy"),
+        ("void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index", "copy"),
+        ("void at::native::unrolled_elementwise_kernel<at::native::FillFunctor<long>, std::array<char*, 1ul>", "copy"),
+        ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIterat", "copy"),
+        ("fused_moe_kernel", "gemm"),
     ],
 )
 def test_operation_classes(name, cls):
     assert op_class(name) == cls
     assert cls in CLASSES
+
+
+def test_every_pattern_names_a_class():
+    assert {name for name, _ in PATTERNS} == set(CLASSES) - {HOST, OTHER}
 
 
 def test_biggest_other_names_are_listed_largest_first():
