@@ -218,13 +218,13 @@ def evaluate(spec: dict[str, Any], inputs: Inputs, taken: Run, log: Path) -> tup
     given_bytes = pool_memory_bytes(spec, log)
     measured: dict[str, Any] = {
         "phases": phases,
-        "between_steps_s": between_steps_s(split.steps),
+        "between_steps_s": between_steps_s(split.device.steps() or split.steps),
         "decode": decode,
         "g06": g06(decode["utilisation"]),
         "bounds": bounds,
         "levers": levers(decode, bounds["decode"]["shares"], taken.resolved.get("block_size")),
         "overhead": overhead_section(taken),
-        "counters": counter_section(split.steps, taken.counted),
+        "counters": counter_section(split, inputs.workload.prompt_lengths, taken.counted),
         "weights": inputs.weights | loaded_bytes(inputs, taken),
         "pool": pool_section(
             inputs.shape,

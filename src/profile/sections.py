@@ -14,9 +14,9 @@ from adrbench.profile.model_bytes import decode_step_bytes, kv_bytes_per_token, 
 from adrbench.profile.model_flops import decode_flops, prefill_flops
 from adrbench.profile.model_shape import Shape
 from adrbench.profile.op_classes import HOST
-from adrbench.profile.phases import request_seconds
+from adrbench.profile.phases import Split
+from adrbench.profile.request_time import request_seconds
 from adrbench.profile.spread import median_interval
-from adrbench.profile.step import Step
 from adrbench.profile.verdict import ceiling_at, rate, utilisation
 from adrbench.profile.window import (
     Window,
@@ -200,16 +200,19 @@ def window_shares(taken: Run) -> dict[str, Interval]:
     return _two_shares([prefill_share(w) for w in taken.unprofiled])
 
 
-def counter_section(steps: list[Step], counted: dict[str, float]) -> dict[str, Any]:
-    """The trace's request-seconds beside vLLM's counters of the same window, flagged beyond 10 %."""
+def counter_section(split: Split, prompt_lengths: list[int], counted: dict[str, float]) -> dict[str, Any]:
+    """The trace's request-seconds beside vLLM's counters of the same window, flagged beyond 10 %.
+
+    ``trace_s`` is None, and the check unverified, where the trace does not tell (:mod:`request_time`).
+    """
     result = {}
-    for phase, traced in request_seconds(steps).items():
-        ratio = traced / counted[phase] if counted[phase] else None
+    for phase, traced in request_seconds(split.steps, split.device.steps(), prompt_lengths).items():
+        ratio = traced / counted[phase] if counted[phase] and traced is not None else None
         result[phase] = {
             "counter_s": counted[phase],
             "trace_s": traced,
             "ratio": ratio,
-            "disagrees": ratio is None or abs(ratio - 1) > DISAGREEMENT,
+            "disagrees": traced is not None and (ratio is None or abs(ratio - 1) > DISAGREEMENT),
         }
     return result
 

@@ -8,7 +8,6 @@ from adrbench.profile.phases import (
     between_steps_s,
     phase_table,
     read_phases,
-    request_seconds,
     split,
 )
 from adrbench.profile.step import Step, parse_step
@@ -176,12 +175,6 @@ def test_gaps_between_steps():
     steps = [Step(0, 100, 0, 0, 1, 1), Step(150, 100, 0, 0, 1, 1), Step(240, 60, 0, 0, 1, 1)]
     assert between_steps_s(steps) == pytest.approx(50e-6)
     assert between_steps_s([]) == 0.0
-
-
-def test_request_seconds_count_waiting_requests_through_the_gap():
-    steps = [Step(0, 100, 1, 64, 0, 0), Step(200, 50, 1, 64, 1, 1), Step(300, 100, 0, 0, 2, 2)]
-    spent = request_seconds(steps)
-    assert spent == pytest.approx({"prefill": 300e-6, "decode": 300e-6})
 
 
 def test_trace_without_steps_is_refused(tmp_path):
