@@ -163,7 +163,7 @@ def phase_table(result: Split) -> dict[str, dict[str, Any]]:
             "biggest_other": others,
         }
         if device:
-            table[phase]["device"] = device_row(device, phase) | {"assigned_by": device.assigned_by}
+            table[phase]["device"] = device_row(device, phase)
     return table
 
 
