@@ -59,7 +59,7 @@ def class_work(
 
 
 def class_rows(
-    cycle: Mapping[str, Any], steps: int, work: Mapping[str, Work], matrix: Interval | None, read: Interval
+    cycle: Mapping[str, Any], steps: int, work: Mapping[str, Work], matrix: Interval | None, memory: Interval
 ) -> list[dict[str, Any]]:
     """Classes of kernels by their share of a phase's time on the device, the largest first.
 
@@ -79,7 +79,7 @@ def class_rows(
         limit, reached = None, None
         if name in work and seconds:
             each = interval(*[seconds / steps] * 3)
-            fractions = {"bandwidth": time_share(work[name].bytes, read, each)}
+            fractions = {"bandwidth": time_share(work[name].bytes, memory, each)}
             if matrix:
                 fractions["compute"] = time_share(work[name].flops, matrix, each)
             limit = max(fractions, key=lambda key: fractions[key]["median"])
@@ -104,7 +104,7 @@ def told(rows: Sequence[Mapping[str, Any]]) -> str:
         return ""
     parts = []
     for row in rows[:2]:
-        of = {"compute": "matrix rate", "bandwidth": "read bandwidth"}.get(row["limit"])
+        of = {"compute": "matrix rate", "bandwidth": "memory bandwidth"}.get(row["limit"])
         at = f" at {row['reached']['median']:.0%} of the {of}" if of else ""
         parts.append(f"{row['class']} {row['share']:.0%}{at}")
     best = max(rows, key=lambda row: float(row["left"]))

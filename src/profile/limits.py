@@ -20,6 +20,7 @@ from adrbench.profile.model_flops import decode_flops, prefill_flops
 from adrbench.profile.op_classes import HOST
 from adrbench.profile.sections import Inputs, Run
 from adrbench.profile.spread import median_interval
+from adrbench.profile.verdict import memory_ceiling
 from adrbench.profile.window import prefill_stretch_s, tokens_decoded_beside_prefill
 
 
@@ -124,7 +125,8 @@ def _bound(
     inputs: Inputs, row: dict[str, Any] | None, steps: int, seconds: Interval, done: Work, work: Mapping[str, Work]
 ) -> dict[str, Any]:
     ceiling, (dtype, matrix) = inputs.ceiling.measured, matrix_ceiling(inputs)
-    shares, judged_by = {"bandwidth": time_share(done.bytes, ceiling["read_bytes_per_s"], seconds)}, None
+    memory = memory_ceiling(ceiling)
+    shares, judged_by = {"bandwidth": time_share(done.bytes, memory, seconds)}, None
     if matrix:
         shares["compute"] = time_share(done.flops, matrix, seconds)
     classes: list[dict[str, Any]] = []
@@ -133,7 +135,7 @@ def _bound(
         shares |= overheads
         if cycle := row.get("device", {}).get("cycle"):
             each = 1 if steps == 1 else cycle["steps"]
-            classes = class_rows(cycle, each, work, matrix, ceiling["read_bytes_per_s"])
+            classes = class_rows(cycle, each, work, matrix, memory)
     found = verdict(shares)
     return {
         "seconds": seconds,

@@ -15,7 +15,7 @@ from adrbench.profile.model_shape import Shape
 from adrbench.profile.phases import Split
 from adrbench.profile.request_time import request_seconds
 from adrbench.profile.spread import median_interval
-from adrbench.profile.verdict import ceiling_at, rate, utilisation
+from adrbench.profile.verdict import ceiling_at, memory_ceiling, rate, utilisation
 from adrbench.profile.window import (
     Window,
     Workload,
@@ -63,7 +63,7 @@ def decode_section(inputs: Inputs, taken: Run, kv_dtype: str) -> dict[str, Any]:
     moved = step.total / ranks
     seconds = median_interval([s for window in taken.unprofiled for s in decode_steps(window)])
     reached = rate(moved, seconds)
-    read_ceiling = inputs.ceiling.measured["read_bytes_per_s"]
+    ceiling = memory_ceiling(inputs.ceiling.measured)
     near = ceiling_at(inputs.ceiling.measured["by_size"], moved)
     parts = {"weights": step.weights, "kv_read": step.kv_read, "kv_write": step.kv_write, "state": step.state}
     return {
@@ -74,8 +74,8 @@ def decode_section(inputs: Inputs, taken: Run, kv_dtype: str) -> dict[str, Any]:
         "kv_bytes_per_token": kv_bytes_per_token(inputs.shape, kv),
         "kv_dtype": kv.name,
         "bytes_per_s": reached,
-        "utilisation": utilisation(reached, read_ceiling),
-        "ceiling_bytes_per_s": {key: read_ceiling[key] for key in ("median", "low", "high")},
+        "utilisation": utilisation(reached, ceiling),
+        "ceiling_bytes_per_s": ceiling,
         "ceiling_at_working_set": near | {"utilisation": utilisation(reached, near)},
         "batch": inputs.workload.requests,
         "context_tokens": context,

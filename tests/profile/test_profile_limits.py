@@ -104,6 +104,13 @@ def test_cpu_dispatch_is_operators_at_the_cost_of_a_smallest_one():
     assert found["overheads_by"] == "dispatch"
 
 
+def test_bytes_are_held_against_the_quickest_that_memory_was_seen_to_do(monkeypatch):
+    """TINY's step moves the same bytes; memory that writes twice as fast as it reads leaves half the share."""
+    before = decode_verdict()["shares"]["bandwidth"]["median"]
+    monkeypatch.setitem(MEASURED, "write_bytes_per_s", certain(2e12))
+    assert decode_verdict()["shares"]["bandwidth"]["median"] == pytest.approx(before / 2)
+
+
 def test_graphs_replay_where_every_decode_step_launched_one():
     row = {"steps": STEPS, "device": device(1, 0, graph=STEPS)}
     assert graphs_replay({"decode": row})
@@ -122,7 +129,7 @@ def test_classes_split_the_models_operations():
 
 
 def rows():
-    """20 s for 2 steps: attention needs 2 s of its 5 at the read ceiling, products 4 of 4 at the matrix rate."""
+    """20 s for 2 steps: attention needs 2 s of its 5 at the memory's ceiling, products 4 of 4 at the matrix rate."""
     classes = {"attention": 10.0, "gemm": 8.0, "copy": 1.0, "sampling": 0.1}
     work = {"attention": Work(1.0, 200.0), "gemm": Work(4000.0, 1.0)}
     return class_rows({"seconds": 20.0, "classes": classes}, 2, work, certain(1000.0), interval(90.0, 100.0, 110.0))
@@ -144,6 +151,6 @@ def test_each_class_is_held_against_its_own_ceiling():
 
 def test_a_verdict_says_where_the_time_goes_and_what_could_be_done():
     text = told(rows())
-    assert "attention 50% at 40% of the read bandwidth, gemm 40% at 100% of the matrix rate" in text
+    assert "attention 50% at 40% of the memory bandwidth, gemm 40% at 100% of the matrix rate" in text
     assert text.endswith("attention, at most 30% of the phase: another attention backend or kernel")
     assert told([]) == ""

@@ -119,6 +119,7 @@ def decode(used: dict[str, float]) -> dict[str, Any]:
         "kv_bytes_per_token": 23040,
         "bytes_per_s": {"median": 4.82e9, "low": 4.63e9, "high": 5.01e9},
         "utilisation": used,
+        "ceiling_bytes_per_s": {"kind": "read", "median": 9.31e9, "low": 9.05e9, "high": 9.52e9},
         "ceiling_at_working_set": {"utilisation": {"median": 0.43, "low": 0.41, "high": 0.46}},
     }
 
