@@ -111,7 +111,7 @@ def checked(name: str, unit: str, computed: float, verdict: str) -> dict[str, An
 
 
 def decode(used: dict[str, float]) -> dict[str, Any]:
-    """Bytes and seconds of a decode step; ``used`` of the read ceiling."""
+    """Bytes and seconds of a decode step; ``used`` of the memory ceiling."""
     return {
         "step_seconds": {"median": 0.0583, "low": 0.0561, "high": 0.0607},
         "bytes_per_step": 281000000.0,
