@@ -23,6 +23,13 @@ from adrbench.profile.spread import median_interval
 from adrbench.profile.verdict import memory_ceiling
 from adrbench.profile.window import prefill_stretch_s, tokens_decoded_beside_prefill
 
+# What launch and host were judged by, as the verdict's rule says it.
+JUDGED_BY = {
+    "device idle": "the device's idle time within and between its steps",
+    "latency": "launching calls x launch latency, as far as the device idled",
+    "dispatch": "operators x dispatch time, and time of the steps outside operators",
+}
+
 
 def matrix_ceiling(inputs: Inputs) -> tuple[str, Interval | None]:
     """The matrix rate in the weights' dtype; None where the platform could not run it."""
@@ -147,7 +154,7 @@ def _bound(
         "overheads_by": judged_by,
         "classes": classes,
         **found,
-        "rule": found["rule"] + told(classes),
+        "rule": found["rule"] + (f"; launch and host by {JUDGED_BY[judged_by]}" if judged_by else "") + told(classes),
     }
 
 

@@ -136,7 +136,11 @@ def _rule(context: Context, document: str, phase: str, row: dict[str, Any]) -> S
         return Phrase("unverified")
     threshold = context.store.cell(document, "measured", "bounds", phase, "threshold", unit="fraction")
     limits = [Phrase(f"bound.{name}") for name in row["leading"]]
-    return phrase(f"bound.rule.{rule}", limits=limits, threshold=threshold)
+    said = phrase(f"bound.rule.{rule}", limits=limits, threshold=threshold)
+    judged_by = row.get("overheads_by")
+    if not judged_by:
+        return said
+    return phrase("bound.judged", rule=said, judged_by=Phrase(f"bound.by.{judged_by.replace(' ', '_')}"))
 
 
 def bound_rows(context: Context) -> list[BoundRow]:

@@ -46,6 +46,7 @@ def test_launching_is_no_more_than_the_device_idled(found: Evidence) -> None:
     shares = found.measured["bounds"]["decode"]["shares"]
     assert 0.015 < shares["launch"]["low"] < shares["launch"]["high"] < 0.032
     assert shares["host"]["high"] < 0.002
+    assert "launch and host by the device's idle time" in found.measured["bounds"]["decode"]["rule"]
 
 
 def test_the_counters_agree_once_both_count_alike(found: Evidence) -> None:

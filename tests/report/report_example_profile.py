@@ -138,7 +138,8 @@ def profile() -> Evidence:
             "window_shares": {"prefill": share(0.37), "decode": share(0.63)},
             "cpu_time_shares": {"prefill": share(0.34), "decode": share(0.66)},
             "bounds": {
-                "prefill": bound("compute", 1.31, decided_by="alone", leading=["compute"], classes=PARTS),
+                "prefill": bound("compute", 1.31, decided_by="alone", leading=["compute"], classes=PARTS)
+                | {"overheads_by": "device idle"},
                 "decode": bound("none", 0.0583, decided_by="nothing", leading=["launch", "bandwidth"]),
             },
             "levers": [
