@@ -18,6 +18,7 @@ from adrbench.job import JobError, run, say
 from adrbench.profile.bound import levers
 from adrbench.profile.checks import model_checks, pool_section
 from adrbench.profile.cpu_time import Sampler, sampler
+from adrbench.profile.limits import bound_section, graphs_replay
 from adrbench.profile.model_bytes import check_weights, computed_weights, kv_format
 from adrbench.profile.model_shape import ModelConfigError, load_shape
 from adrbench.profile.phases import Split, between_steps_s, phase_table, read_phases
@@ -26,7 +27,6 @@ from adrbench.profile.saved import save_run, trace_rank
 from adrbench.profile.sections import (
     Inputs,
     Run,
-    bound_section,
     busy_share,
     collect_notes,
     counter_section,
@@ -188,7 +188,11 @@ def pool_memory_bytes(spec: dict[str, Any], log: Path) -> float | None:
 def loaded_bytes(inputs: Inputs, taken: Run) -> dict[str, float]:
     """Memory that vLLM says its weights take on one rank, where there are no files to hold the bytes model against."""
     gib = taken.resolved.get("weights_gib")
-    return {} if inputs.weights["on_disk_bytes"] or not gib else {"loaded_bytes": gib * 2**30 * len(taken.traces)}
+    return (
+        {}
+        if inputs.weights["on_disk_bytes"] is not None or not gib
+        else {"loaded_bytes": gib * 2**30 * len(taken.traces)}
+    )
 
 
 def read_traces(files: tuple[Path, ...]) -> tuple[Split, TraceReader]:
@@ -218,13 +222,19 @@ def evaluate(spec: dict[str, Any], inputs: Inputs, taken: Run, log: Path) -> tup
     given_bytes = pool_memory_bytes(spec, log)
     measured: dict[str, Any] = {
         "phases": phases,
-        "between_steps_s": between_steps_s(split.steps),
+        "between_steps_s": between_steps_s(split.device.steps() or split.steps),
         "decode": decode,
         "g06": g06(decode["utilisation"]),
         "bounds": bounds,
-        "levers": levers(decode, bounds["decode"]["shares"], taken.resolved.get("block_size")),
+        "levers": levers(
+            decode,
+            bounds["decode"]["shares"],
+            taken.resolved.get("block_size"),
+            bounds["decode"]["classes"],
+            graphs_replay(phases),
+        ),
         "overhead": overhead_section(taken),
-        "counters": counter_section(split.steps, taken.counted),
+        "counters": counter_section(split, inputs.workload.prompt_lengths, taken.counted),
         "weights": inputs.weights | loaded_bytes(inputs, taken),
         "pool": pool_section(
             inputs.shape,

@@ -8,6 +8,7 @@ is ``none``, and the largest shares are named. Nothing is called a bottleneck fr
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adrbench.profile.verdict import G06_THRESHOLD
@@ -44,10 +45,38 @@ def host_share_cpu(host_s: float, operations_s: float, seconds: Interval) -> Int
     return interval(least, (least + most) / 2, most)
 
 
-def host_share_device(busy_share: float, launch: Interval) -> Interval:
-    """Host share on an accelerator: its idle time that launching alone does not explain."""
+def idle_shares(cycle: Mapping[str, Any], steps: int, seconds: Interval) -> dict[str, Interval]:
+    """Launch and host share on an accelerator, from the idle time that its trace shows.
+
+    ``launch`` is idle time between the kernels of a step (launched one by one by the host, or by a graph: then it
+    is what the device itself needs from one kernel to the next), ``host`` idle time between steps. The profiler
+    lengthens what the host does and hardly any kernel. So the truth lies between the idle share of the profiled
+    cycle and what the kernels leave of the time without the profiler; the middle of the two is only a mark.
+
+    Args:
+        cycle: busy and idle seconds of ``steps`` steps of the phase (``device_time.cycle_row``).
+        seconds: unprofiled time of one of them.
+    """
+    idle = cycle["gap_s"] + cycle["between_idle_s"]
+    busy = cycle["busy_s"]
+    readings = [idle / (idle + busy)]
+    readings += [min(1.0, max(0.0, 1 - busy / steps / seconds[key])) for key in ("low", "high")]
+    least, most = min(readings), max(readings)
+    part = cycle["gap_s"] / idle if idle else 0.0
+    found = {}
+    for name, fraction in (("launch", part), ("host", 1 - part)):
+        found[name] = interval(fraction * least, fraction * (least + most) / 2, fraction * most)
+    return found
+
+
+def shares_without_mirrors(busy_share: float, launch: Interval) -> dict[str, Interval]:
+    """The same where a trace does not say when the device ran a step: launching by its latency, as far as it idled.
+
+    ``launch``: launching calls x latency / time. The host's share is the idle time that this leaves.
+    """
     idle = max(0.0, 1 - busy_share)
-    return interval(max(0.0, idle - launch["high"]), max(0.0, idle - launch["median"]), max(0.0, idle - launch["low"]))
+    host = [max(0.0, idle - launch[key]) for key in ("high", "median", "low")]
+    return {"launch": interval(*(min(idle, launch[k]) for k in ("low", "median", "high"))), "host": interval(*host)}
 
 
 def verdict(shares: dict[str, Interval]) -> dict[str, Any]:
@@ -86,26 +115,45 @@ def _expected(saved: float, traffic: Interval) -> Interval:
     return interval(*(min(1.0, traffic[key]) * saved for key in ("low", "median", "high")))
 
 
-def levers(decode: dict[str, Any], shares: dict[str, Interval], block_size: int | None) -> list[dict[str, Any]]:
+def levers(
+    decode: dict[str, Any],
+    shares: dict[str, Interval],
+    block_size: int | None,
+    classes: Sequence[Mapping[str, Any]] = (),
+    graphs: bool = False,
+) -> list[dict[str, Any]]:
     """What could speed decode up, by how much at most and as an estimate, and what forbids it.
 
-    ``saves_at_most`` is the share of a step's time saved if time followed the bytes (or, for compiling, if
-    all launching and host time fell away); ``saves`` is the estimate with its interval: the same saving as
-    far as the step's time is memory traffic at the measured ceiling.
+    ``saves_at_most`` is the share of a step's time saved if time followed the bytes: the time of the kernels that
+    move them, where a device's trace tells it, or else all time (for compiling: if all launching and host time fell
+    away). ``saves`` is the estimate with its interval: the same bytes at the measured ceiling.
+
+    Args:
+        classes: of decode (``class_limits.class_rows``); none without a device.
+        graphs: whether a graph replays each step already.
     """
     parts, total, traffic = decode["bytes_by_part"], decode["bytes_per_step"], decode["utilisation"]
+    took = {row["class"]: row["share"] for row in classes}
     ends = {
         key: min(1.0, sum(shares.get(name, NOTHING)[key] for name in ("launch", "host")))
         for key in ("low", "median", "high")
     }
     twice = (parts["weights"] + 2 * (total - parts["weights"])) / 2 / total
     by_bytes = [
-        ("kv_8bit", parts["kv_read"] / 2 / total, "KV bytes halve", None),
-        ("weights_8bit", parts["weights"] / 2 / total, "weight bytes halve", "C03"),
-        ("double_batch", 1 - twice, "weights are read once for twice the tokens: time per token", None),
+        ("kv_8bit", "attention", parts["kv_read"] / 2 / total, "KV bytes halve", None),
+        ("weights_8bit", "gemm", parts["weights"] / 2 / total, "weight bytes halve", "C03"),
+        ("double_batch", "gemm", 1 - twice, "weights are read once for twice the tokens: time per token", None),
     ]
-    result = [_lever(name, saved, _expected(saved, traffic), why, rule) for name, saved, why, rule in by_bytes]
-    result.insert(2, _lever("compile_or_graphs", ends["high"], interval(**ends), "launch and host time fall away"))
+    result = []
+    for name, cls, saved, why, rule in by_bytes:
+        expected = _expected(saved, traffic)
+        most = max(expected["high"], took[cls] / 2) if cls in took else saved
+        result.append(_lever(name, most, expected, why, rule))
+    why = "a graph replays each step already: what is left is idle time between its kernels and between steps"
+    compiling = _lever(
+        "compile_or_graphs", ends["high"], interval(**ends), why if graphs else "launch and host time fall away"
+    )
+    result.insert(2, compiling | {"graphs": graphs})
     if block_size:
         tokens = decode["context_tokens"]
         waste = 1 - tokens / (math.ceil(tokens / block_size) * block_size)

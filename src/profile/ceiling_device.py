@@ -99,11 +99,15 @@ class Device:
 
     @property
     def cache_bytes(self) -> int:
-        """Last-level cache; on an accelerator at least 256 MiB, because the driver does not report
-        every level (an MI300X states 4 MiB and has 256 MiB behind it)."""
+        """Last-level cache, as the host or the driver states it.
+
+        At least 256 MiB where a driver does not report every level: ROCm's does not (an MI300X states 4 MiB and has
+        256 MiB behind it), nor does a torch without the property.
+        """
         if self.kind == "cpu":
             return last_level_cache_bytes()
-        return max(256 * MIB, int(getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 0)))
+        stated = int(getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 0))
+        return stated if stated and not self.torch.version.hip else max(256 * MIB, stated)
 
     @property
     def limit_bytes(self) -> int:

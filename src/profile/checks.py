@@ -18,6 +18,8 @@ from adrbench.profile.model_shape import Shape
 MODEL_TOLERANCE = 0.03
 # Trace and counters of one window that differ by more than this are flagged.
 DISAGREEMENT = 0.10
+# What random weights are held against, which are in no file.
+LOADED = "memory that vLLM loaded them into"
 
 
 def pool_section(
@@ -67,7 +69,7 @@ def model_checks(measured: dict[str, Any], resolved_block_size: int | None) -> l
     weights, pool = measured["weights"], measured["pool"]
     held, against = weights["on_disk_bytes"], "files on disk"
     if "loaded_bytes" in weights:
-        held, against = weights["loaded_bytes"], "memory that vLLM loaded them into"
+        held, against = weights["loaded_bytes"], LOADED
     rows = [
         _row("weights", "bytes", weights["computed_bytes"], held, MODEL_TOLERANCE, against),
         _row("pool", "bytes", pool["computed_bytes"], pool["given_bytes"], MODEL_TOLERANCE, "memory given to the pool"),

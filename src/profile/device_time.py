@@ -6,6 +6,9 @@ start in; the main stream's mirrors bound the steps. Where a trace has no mirror
 none), a kernel belongs to the last host step that began before it, which is right while the host does
 not run ahead; ``assigned_by`` says which.
 
+A *cycle* is a device step and the time until the next one, in which vLLM samples and the device may wait for the
+host. Its idle time is measured, whatever launched the kernels: one by one, or a graph that replays them.
+
 A kernel costs 20 bytes here, so a trace of a hundred million events stays within a gigabyte or two of
 its kernels; host operations cost nothing (:mod:`adrbench.profile.phases`).
 """
@@ -22,7 +25,10 @@ from adrbench.profile.step import PHASES, Step, parse_step
 
 WORK = frozenset((b"kernel", b"gpu_memcpy", b"gpu_memset"))
 MIRROR = b"gpu_user_annotation"
-CATEGORIES = WORK | {MIRROR}
+# Calls of the accelerator's runtime, on the host; ROCm's tracer has the same categories.
+CALLS = frozenset((b"cuda_runtime", b"cuda_driver"))
+CATEGORIES = WORK | CALLS | {MIRROR}
+LAUNCH, GRAPH = b"Launch", b"GraphLaunch"
 
 
 @dataclass
@@ -36,9 +42,15 @@ class DeviceSpans:
     mirrored: dict[bytes, list[Step]] = field(default_factory=dict)
     device: bytes | None = None
     other_device_spans: int = 0
+    launches: array[float] = field(default_factory=lambda: array("d"))
+    graph_launches: array[float] = field(default_factory=lambda: array("d"))
+    host: bytes | None = None
 
     def add(self, category: bytes, name: bytes, place: tuple[bytes, bytes], start: float, duration: float) -> None:
-        """Take one span of category kernel, memcpy, memset or device annotation (us); place: device, stream."""
+        """Take one span of :data:`CATEGORIES` (us); place: device and stream, of a call process and thread."""
+        if category in CALLS:
+            self._call(name, place[0], start)
+            return
         device, stream = place
         if self.device is None:
             self.device = device
@@ -54,6 +66,13 @@ class DeviceSpans:
         self.durations.append(duration)
         self.name_ids.append(self.names.setdefault(name, len(self.names)))
 
+    def _call(self, name: bytes, host: bytes, start: float) -> None:
+        """Note when the first process of the trace launched something."""
+        if LAUNCH in name:
+            self.host = self.host or host
+            if host == self.host:
+                (self.graph_launches if GRAPH in name else self.launches).append(start)
+
     def steps(self) -> list[Step]:
         """Device steps by start, as the main stream saw them; a step is mirrored on every stream it used."""
         if not self.mirrored:
@@ -64,73 +83,133 @@ class DeviceSpans:
 
 @dataclass(frozen=True)
 class DeviceSplit:
-    """Device time by phase, in us."""
+    """Device time by step.
+
+    Arrays over kernels are by start, in us; ``owner`` is the number of a kernel's step, the last that began before it
+    (-1: none), ``inside`` whether it started before that step's end.
+    """
 
     steps: list[Step]
     assigned_by: str
-    busy_us: dict[str, float]
-    kernels: dict[str, int]
-    by_name_us: dict[str, dict[bytes, float]]
-    outside_us: float
+    names: list[bytes]
+    owner: Any
+    inside: Any
+    durations_us: Any
+    busy_us: Any
+    name_ids: Any
+    launches: dict[str, dict[str, int]]
+
+    def of(self, phase: str) -> Any:
+        """Which steps are of this phase, as a mask."""
+        return np.array([step.phase == phase for step in self.steps])
+
+    def kernels(self, chosen: Any) -> Any:
+        """Which kernels belong to one of the chosen steps (a mask over steps) or follow it, as a mask."""
+        return (self.owner >= 0) & chosen[np.maximum(self.owner, 0)]
+
+    def by_name_us(self, mask: Any) -> dict[bytes, float]:
+        """Time of the masked kernels by name."""
+        sums = np.bincount(self.name_ids[mask], self.durations_us[mask], minlength=len(self.names))
+        return {self.names[int(i)]: float(sums[i]) for i in np.flatnonzero(sums)}
 
 
-def _assign(spans: DeviceSpans, steps: list[Step], bounded: bool) -> tuple[Any, Any, Any]:
-    """(kernel order by start, phase index of each kernel in that order or -1, its share of busy time).
-
-    ``bounded``: a kernel after its step's end belongs to no step.
-    """
-    starts, durations = np.frombuffer(spans.starts), np.frombuffer(spans.durations)
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], starts[order] + durations[order]
-    # Kernels of several streams overlap: each counts for busy time only beyond what came before it.
-    reached = np.concatenate(([-np.inf], np.maximum.accumulate(ends)[:-1]))
-    busy = np.maximum(0.0, ends - np.maximum(starts, reached))
+def _assign(starts: Any, steps: list[Step], bounded: bool) -> tuple[Any, Any]:
+    """(step of each kernel or -1, whether it lies inside of it); not ``bounded``: whatever follows a step is inside."""
     step_starts = np.array([step.start_us for step in steps])
     step_ends = np.array([step.end_us for step in steps])
-    phases = np.array([PHASES.index(step.phase) if step.phase else -1 for step in steps])
     # A mirror starts with its first kernel; half a nanosecond absorbs the rounding of printed times.
-    index = np.searchsorted(step_starts, starts + 5e-4, side="right") - 1
-    inside = index >= 0
-    if bounded:
-        inside &= starts < step_ends[np.maximum(index, 0)]
-    return order, np.where(inside, phases[np.maximum(index, 0)], -1), busy
+    owner = np.searchsorted(step_starts, starts + 5e-4, side="right") - 1
+    inside = owner >= 0
+    return owner, inside & (starts < step_ends[np.maximum(owner, 0)]) if bounded else inside
+
+
+def _launched(spans: DeviceSpans, host_steps: list[Step]) -> dict[str, dict[str, int]]:
+    """Calls that launched a kernel (``single``) or a graph of them (``graph``), by the phase of the host's step."""
+    result = {phase: {"single": 0, "graph": 0} for phase in PHASES}
+    steps = sorted(host_steps, key=lambda step: step.start_us)
+    for kind, times in (("single", spans.launches), ("graph", spans.graph_launches)):
+        owner, inside = _assign(np.frombuffer(times), steps, bounded=True) if times else (np.array([], int), [])
+        for number in owner[inside]:
+            if phase := steps[int(number)].phase:
+                result[phase][kind] += 1
+    return result
 
 
 def split_device(spans: DeviceSpans, host_steps: list[Step]) -> DeviceSplit | None:
-    """Device time by phase; None for a trace without kernels (CPU)."""
+    """Device time by step; None for a trace without kernels (CPU)."""
     if not spans.starts:
         return None
     mirrored = spans.steps()
     steps = mirrored or sorted(host_steps, key=lambda step: step.start_us)
     if not steps:
         return None
-    order, phase, busy = _assign(spans, steps, bounded=bool(mirrored))
-    durations, ids = np.frombuffer(spans.durations)[order], np.frombuffer(spans.name_ids, dtype=np.int32)[order]
-    raw = {number: name for name, number in spans.names.items()}
-    by_name: dict[str, dict[bytes, float]] = {}
-    for number, name in enumerate(PHASES):
-        sums = np.bincount(ids[phase == number], durations[phase == number], minlength=len(raw))
-        by_name[name] = {raw[int(i)]: float(sums[i]) for i in np.flatnonzero(sums)}
+    starts, durations = np.frombuffer(spans.starts), np.frombuffer(spans.durations)
+    order = np.argsort(starts, kind="stable")
+    starts, durations = starts[order], durations[order]
+    ends = starts + durations
+    # Kernels of several streams overlap: each counts for busy time only beyond what came before it.
+    reached = np.concatenate(([-np.inf], np.maximum.accumulate(ends)[:-1]))
+    owner, inside = _assign(starts, steps, bounded=bool(mirrored))
     return DeviceSplit(
         steps=steps,
         assigned_by="device annotation" if mirrored else "host step",
-        busy_us={name: float(busy[phase == number].sum()) for number, name in enumerate(PHASES)},
-        kernels={name: int((phase == number).sum()) for number, name in enumerate(PHASES)},
-        by_name_us=by_name,
-        outside_us=float(busy[phase == -1].sum()),
+        names=list(spans.names),
+        owner=owner,
+        inside=inside,
+        durations_us=durations,
+        busy_us=np.maximum(0.0, ends - np.maximum(starts, reached)),
+        name_ids=np.frombuffer(spans.name_ids, dtype=np.int32)[order],
+        launches=_launched(spans, host_steps),
     )
 
 
 def device_row(split: DeviceSplit, phase: str) -> dict[str, Any]:
-    """One phase's device time: busy, gaps within its steps, kernels, seconds by class."""
+    """One phase's device time: busy, gaps within its steps, kernels, launching calls, seconds by class, its cycle."""
+    steps = split.of(phase)
+    mask = split.inside & split.kernels(steps)
     seconds = sum(step.duration_us for step in split.steps if step.phase == phase) / 1e6
-    classes, others = class_times(split.by_name_us[phase])
-    busy = split.busy_us[phase] / 1e6
+    classes, others = class_times(split.by_name_us(mask))
+    busy = float(split.busy_us[mask].sum()) / 1e6
     return {
         "busy_s": busy,
         "gap_s": max(0.0, seconds - busy),
         "busy_share": busy / seconds if seconds else 0.0,
-        "kernels": split.kernels[phase],
+        "kernels": int(mask.sum()),
+        "launches": split.launches[phase],
         "classes": classes,
         "biggest_other": others,
+        "assigned_by": split.assigned_by,
+        "cycle": cycle_row(split, phase),
+    }
+
+
+def cycle_row(split: DeviceSplit, phase: str) -> dict[str, Any] | None:
+    """Device time of a phase's steps and of what follows each until the next one begins; None without mirrors.
+
+    Of decode only the steps with the largest batch count, the ones that the unprofiled windows time. The trace's
+    last step has no end of its cycle and is left out. ``gap_s`` is idle time between two kernels of one step,
+    ``between_idle_s`` between a step's last and the next one's first.
+    """
+    chosen = split.of(phase)
+    if split.assigned_by != "device annotation":
+        return None
+    batch = np.array([step.generation_requests for step in split.steps])
+    if phase == "decode" and chosen.any():
+        chosen = chosen & (batch == batch[chosen].max())
+    chosen[-1] = False
+    if not chosen.any():
+        return None
+    mask = split.kernels(chosen)
+    lasted = np.array([step.duration_us for step in split.steps])[chosen].sum() / 1e6
+    begun = np.array([step.start_us for step in split.steps])
+    seconds = float(np.diff(begun)[chosen[:-1]].sum()) / 1e6
+    busy, after = (float(split.busy_us[mask & which].sum()) / 1e6 for which in (split.inside, ~split.inside))
+    gap = max(0.0, float(lasted) - busy)
+    return {
+        "steps": int(chosen.sum()),
+        "seconds": seconds,
+        "busy_s": busy + after,
+        "gap_s": gap,
+        "between_idle_s": max(0.0, seconds - busy - after - gap),
+        "classes": class_times(split.by_name_us(mask))[0],
     }

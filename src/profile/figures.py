@@ -14,6 +14,7 @@ from html import escape
 from typing import Any
 
 from adrbench.profile.op_classes import CLASSES
+from adrbench.profile.verdict import memory_ceiling
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 380, 70, 50, 20, 20
 # Least distance of two labels' baselines.
@@ -149,7 +150,7 @@ def roofline(ceiling: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], 
     rates = {d: ceiling["matmul_flop_per_s"].get(d, {}).get("median") for d in dtypes}
     if not found or None in rates.values():
         raise ValueError(f"no roofline without a profiled arm and a matrix rate of its dtype ({sorted(dtypes)})")
-    bandwidth, peak = ceiling["read_bytes_per_s"]["median"], max(rates.values())
+    bandwidth, peak = memory_ceiling(dict(ceiling))["median"], max(rates.values())
     ridge = peak / bandwidth
     reached = [(row["flops_per_byte"], row["flops"] / row["seconds"]["median"]) for _, _, row in found]
     x, y = _axes([ridge * 4, *(point[0] for point in reached)], [peak, *(point[1] for point in reached)])

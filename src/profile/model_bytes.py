@@ -17,6 +17,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adrbench.profile.model_shape import Attention, FeedForward, LinearAttention, ModelConfigError, Shape
 
@@ -222,12 +223,16 @@ def _header(file: Path) -> dict[str, dict[str, list[int]]]:
     return dict(header)
 
 
-def computed_weights(shape: Shape) -> dict[str, float]:
-    """The same of a folder without weights, which vLLM makes up: what vLLM says that it loaded is held against it."""
-    return {"computed_bytes": weight_bytes(shape), "on_disk_bytes": 0, "other_on_disk_bytes": 0, "ratio": 0.0}
+def computed_weights(shape: Shape) -> dict[str, Any]:
+    """The same of a folder without weights, which vLLM makes up: what vLLM says that it loaded is held against it.
+
+    Sizes on disk and their ratio do not apply and are None.
+    """
+    absent = dict.fromkeys(("on_disk_bytes", "other_on_disk_bytes", "ratio"))
+    return {"computed_bytes": weight_bytes(shape), **absent, "not_applicable": "random weights: no files"}
 
 
-def check_weights(shape: Shape, folder: Path) -> dict[str, float]:
+def check_weights(shape: Shape, folder: Path) -> dict[str, Any]:
     """The model's weight bytes against the files on disk: both, and their ratio (1.0 is exact)."""
     disk, other = safetensors_bytes(folder)
     computed = weight_bytes(shape)

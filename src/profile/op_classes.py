@@ -20,18 +20,28 @@ STEP_NAME = b"\0step"
 # Order matters: vllm::unified_kv_cache_update is a KV write although the attention layer calls it.
 PATTERNS: tuple[tuple[str, str], ...] = (
     ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|gloo|c10d|shm_"),
-    ("kv_write", r"reshape_and_cache|kv_cache_update|concat_and_cache|write_kv|kv_write"),
+    ("kv_write", r"reshape_and_cache|kv_cache_update|concat_and_cache|write_kv|kv_write|slot_mapping"),
     (
         "linear_attention",
         r"gated_delta|gdn|linear_attention|chunk_(fwd|bwd|gated|scaled|local|o\b)|fused_recurrent|causal_conv"
         + r"|solve_tril|recompute_w_u|mamba|selective_(scan|state)|l2norm",
     ),
-    ("attention", r"attention|attn|sdpa|flash_fwd|flash::|fmha|paged|\bmla_|unified_attn|softmax_lse|merge_states"),
+    # reduce_segments: the second kernel of vLLM's Triton attention, which adds up a sequence's segments.
+    (
+        "attention",
+        r"attention|attn|sdpa|flash_fwd|flash::|fmha|paged|\bmla_|unified_attn|softmax_lse|merge_states|reduce_segments",
+    ),
     ("sampling", r"argmax|multinomial|top_?k|top_?p|sampl|sort|exponential|aten::_?(log_)?softmax|cumsum|rejection"),
-    ("gemm", r"gemm|_mm\b|::mm\b|matmul|linear\b|addmm|bmm|cublas|cutlass|nvjet|xmma|tensile|cijk_|onednn_mm|dot_"),
+    # Compiled pointwise and reduction kernels name every operator that they fuse, casts and copies among them.
+    ("norm_rope_activation", r"^triton_(red|per|poi)_fused"),
+    (
+        "gemm",
+        r"gemm|_mm\b|::mm\b|matmul|linear\b|addmm|bmm|cublas|cutlass|nvjet|xmma|tensile|cijk_|onednn_mm|dot_|fused_moe",
+    ),
     (
         "copy",
-        r"copy|memcpy|memset|aten::(to|fill_|zero_|cat|contiguous|clone)$|index_select|aten::index$|(?<!rotary_)embedding",
+        r"copy|memcpy|memset|FillFunctor|gather_kernel|gpu_index_kernel|index_select|(?<!rotary_)embedding"
+        + r"|aten::(to|fill_|zero_|cat|contiguous|clone|index)$",
     ),
     (
         "norm_rope_activation",
@@ -41,7 +51,11 @@ PATTERNS: tuple[tuple[str, str], ...] = (
 )
 _COMPILED = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in PATTERNS)
 
-CLASSES = (*(name for name, _ in PATTERNS), HOST, OTHER)
+CLASSES = (
+    *("communication", "kv_write", "linear_attention", "attention", "sampling", "gemm", "copy", "norm_rope_activation"),
+    HOST,
+    OTHER,
+)
 
 
 def op_class(name: str) -> str:

@@ -163,12 +163,15 @@ def phase_table(result: Split) -> dict[str, dict[str, Any]]:
             "biggest_other": others,
         }
         if device:
-            table[phase]["device"] = device_row(device, phase) | {"assigned_by": device.assigned_by}
+            table[phase]["device"] = device_row(device, phase)
     return table
 
 
 def between_steps_s(steps: list[Step]) -> float:
-    """Seconds between the first step's start and the last one's end in which no step ran."""
+    """Seconds between the first step's start and the last one's end in which no step ran.
+
+    Of an accelerator's trace take the device's steps: the host's end long before the device is done.
+    """
     if not steps:
         return 0.0
     ordered = sorted(steps, key=lambda step: step.start_us)
@@ -194,18 +197,3 @@ def read_phases(path: Path) -> tuple[Split, TraceReader]:
             "is this the trace of a vLLM worker (not of the frontend)?"
         )
     return result, reader
-
-
-def request_seconds(steps: list[Step]) -> dict[str, float]:
-    """Request-seconds spent in prefill and in decode, as vLLM's own counters sum them over requests.
-
-    A step lasts until the next one begins, because a request waits through the gap as well.
-    """
-    ordered = sorted(steps, key=lambda step: step.start_us)
-    ends = [step.start_us for step in ordered[1:]] + [s.start_us + s.duration_us for s in ordered[-1:]]
-    spent = {"prefill": 0.0, "decode": 0.0}
-    for step, end in zip(ordered, ends, strict=True):
-        lasted_s = (end - step.start_us) / 1e6
-        spent["prefill"] += lasted_s * step.context_requests
-        spent["decode"] += lasted_s * step.generation_requests
-    return spent

@@ -8,24 +8,20 @@ from typing import Any
 
 from adrbench.evidence import Evidence
 from adrbench.job import JobError
-from adrbench.profile.bound import Interval, host_share_cpu, host_share_device, interval, time_share, verdict
+from adrbench.profile.bound import Interval, interval
 from adrbench.profile.checks import DISAGREEMENT, flags
-from adrbench.profile.model_bytes import decode_step_bytes, kv_bytes_per_token, kv_format, weight_bytes
-from adrbench.profile.model_flops import decode_flops, prefill_flops
+from adrbench.profile.model_bytes import decode_step_bytes, kv_bytes_per_token, kv_format
 from adrbench.profile.model_shape import Shape
-from adrbench.profile.op_classes import HOST
-from adrbench.profile.phases import request_seconds
+from adrbench.profile.phases import Split
+from adrbench.profile.request_time import request_seconds
 from adrbench.profile.spread import median_interval
-from adrbench.profile.step import Step
-from adrbench.profile.verdict import ceiling_at, rate, utilisation
+from adrbench.profile.verdict import ceiling_at, memory_ceiling, rate, utilisation
 from adrbench.profile.window import (
     Window,
     Workload,
     decode_context_tokens,
     decode_steps,
     prefill_share,
-    prefill_stretch_s,
-    tokens_decoded_beside_prefill,
 )
 
 # CPU time taken by others beyond this share is flagged: it stretches steps and starves the client.
@@ -37,7 +33,7 @@ class Inputs:
     """What the job needs before a server is worth starting."""
 
     shape: Shape
-    weights: dict[str, float]
+    weights: dict[str, Any]
     ceiling: Evidence
     workload: Workload
     windows: int
@@ -67,7 +63,7 @@ def decode_section(inputs: Inputs, taken: Run, kv_dtype: str) -> dict[str, Any]:
     moved = step.total / ranks
     seconds = median_interval([s for window in taken.unprofiled for s in decode_steps(window)])
     reached = rate(moved, seconds)
-    read_ceiling = inputs.ceiling.measured["read_bytes_per_s"]
+    ceiling = memory_ceiling(inputs.ceiling.measured)
     near = ceiling_at(inputs.ceiling.measured["by_size"], moved)
     parts = {"weights": step.weights, "kv_read": step.kv_read, "kv_write": step.kv_write, "state": step.state}
     return {
@@ -78,97 +74,11 @@ def decode_section(inputs: Inputs, taken: Run, kv_dtype: str) -> dict[str, Any]:
         "kv_bytes_per_token": kv_bytes_per_token(inputs.shape, kv),
         "kv_dtype": kv.name,
         "bytes_per_s": reached,
-        "utilisation": utilisation(reached, read_ceiling),
-        "ceiling_bytes_per_s": {key: read_ceiling[key] for key in ("median", "low", "high")},
+        "utilisation": utilisation(reached, ceiling),
+        "ceiling_bytes_per_s": ceiling,
         "ceiling_at_working_set": near | {"utilisation": utilisation(reached, near)},
         "batch": inputs.workload.requests,
         "context_tokens": context,
-    }
-
-
-def matrix_ceiling(inputs: Inputs) -> tuple[str, Interval | None]:
-    """The matrix rate in the weights' dtype; None where the platform could not run it."""
-    name = {2: "bfloat16", 4: "float32"}.get(inputs.shape.weight_bytes_per_value, "bfloat16")
-    row = inputs.ceiling.measured["matmul_flop_per_s"].get(name, {})
-    return name, row if "median" in row else None
-
-
-def _overheads(row: dict[str, Any], steps: int, launch_s: Interval, step_s: Interval) -> dict[str, Interval]:
-    """Launch and host share of one step of a phase, from its row in the phase table.
-
-    Launching on CPU is dispatch: every operator, nested ones included, at the cost of a smallest one.
-    """
-    device = row.get("device")
-    launches = (device["kernels"] if device else row["operations"]) / steps
-    launch = {k: min(1.0, v) for k, v in time_share(launches, _inverse(launch_s), step_s).items()}
-    if device:
-        return {"launch": launch, "host": host_share_device(device["busy_share"], launch)}
-    host_s = row["classes"].get(HOST, 0.0)
-    operations_s = sum(seconds for name, seconds in row["classes"].items() if name != HOST)
-    return {"launch": launch, "host": host_share_cpu(host_s / steps, operations_s / steps, step_s)}
-
-
-def _inverse(seconds: Interval) -> Interval:
-    return interval(1 / seconds["high"], 1 / seconds["median"], 1 / seconds["low"])
-
-
-def bound_section(
-    inputs: Inputs, taken: Run, phases: dict[str, Any], decode: dict[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """Per phase: FLOPs and bytes, share of the unprofiled time that each limit takes, and the verdict.
-
-    Prefill is the stretch from the first request to the last first token, mixed steps included.
-    """
-    load, shape, ranks = inputs.workload, inputs.shape, len(taken.traces)
-    result = {}
-    prefill_rows = [phases[p] for p in ("prefill", "mixed") if p in phases]
-    steps = sum(row["steps"] for row in prefill_rows)
-    stretch = median_interval([prefill_stretch_s(w) for w in taken.unprofiled])
-    beside = sum(tokens_decoded_beside_prefill(w) for w in taken.unprofiled) / len(taken.unprofiled)
-    flops = prefill_flops(shape, load.prompt_lengths)
-    flops += beside * decode_flops(shape, [load.input_tokens])
-    moved = steps * weight_bytes(shape) + sum(load.prompt_lengths) * decode["kv_bytes_per_token"]
-    result["prefill"] = _bound(inputs, _merge(prefill_rows), 1, stretch, flops / ranks, moved / ranks)
-    contexts = [decode["context_tokens"]] * load.requests
-    row, flops = phases.get("decode"), decode_flops(shape, contexts) / ranks
-    steps = row["steps"] if row else 1
-    result["decode"] = _bound(inputs, row, steps, decode["step_seconds"], flops, decode["bytes_per_step"])
-    return result
-
-
-def _merge(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Rows of the phase table added up as far as a verdict needs them."""
-    if not rows:
-        return None
-    merged: dict[str, Any] = {"operations": sum(row["operations"] for row in rows), "classes": {}}
-    for row in rows:
-        for name, seconds in row["classes"].items():
-            merged["classes"][name] = merged["classes"].get(name, 0.0) + seconds
-    devices = [row["device"] for row in rows if "device" in row]
-    if devices:
-        busy, gap = (sum(device[key] for device in devices) for key in ("busy_s", "gap_s"))
-        share = busy / (busy + gap) if busy + gap else 0.0
-        merged["device"] = {"kernels": sum(device["kernels"] for device in devices), "busy_share": share}
-    return merged
-
-
-def _bound(
-    inputs: Inputs, row: dict[str, Any] | None, steps: int, seconds: Interval, flops: float, moved: float
-) -> dict[str, Any]:
-    dtype, matrix = matrix_ceiling(inputs)
-    shares = {"bandwidth": time_share(moved, inputs.ceiling.measured["read_bytes_per_s"], seconds)}
-    if matrix:
-        shares["compute"] = time_share(flops, matrix, seconds)
-    if row:
-        shares |= _overheads(row, steps, inputs.ceiling.measured["launch_s"], seconds)
-    return {
-        "seconds": seconds,
-        "flops": flops,
-        "bytes": moved,
-        "flops_per_byte": flops / moved,
-        "matrix_dtype": dtype,
-        "shares": shares,
-        **verdict(shares),
     }
 
 
@@ -200,16 +110,19 @@ def window_shares(taken: Run) -> dict[str, Interval]:
     return _two_shares([prefill_share(w) for w in taken.unprofiled])
 
 
-def counter_section(steps: list[Step], counted: dict[str, float]) -> dict[str, Any]:
-    """The trace's request-seconds beside vLLM's counters of the same window, flagged beyond 10 %."""
+def counter_section(split: Split, prompt_lengths: list[int], counted: dict[str, float]) -> dict[str, Any]:
+    """The trace's request-seconds beside vLLM's counters of the same window, flagged beyond 10 %.
+
+    ``trace_s`` is None, and the check unverified, where the trace does not tell (:mod:`request_time`).
+    """
     result = {}
-    for phase, traced in request_seconds(steps).items():
-        ratio = traced / counted[phase] if counted[phase] else None
+    for phase, traced in request_seconds(split.steps, split.device.steps(), prompt_lengths).items():
+        ratio = traced / counted[phase] if counted[phase] and traced is not None else None
         result[phase] = {
             "counter_s": counted[phase],
             "trace_s": traced,
             "ratio": ratio,
-            "disagrees": ratio is None or abs(ratio - 1) > DISAGREEMENT,
+            "disagrees": traced is not None and (ratio is None or abs(ratio - 1) > DISAGREEMENT),
         }
     return result
 

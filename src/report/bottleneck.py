@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.profile.bound import Interval, interval
+from adrbench.profile.checks import LOADED
 from adrbench.profile.model_shape import ModelConfigError
 from adrbench.profile.prediction import agreement, predicted_ratio, shape_from_dict
 from adrbench.report.context import Context
@@ -43,6 +44,20 @@ class BoundRow:
     seconds: Cell
     intensity: Cell
     rule: Shown
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class of kernels in one phase: its share of the phase, how near its ceiling it runs, what could be gained."""
+
+    profile: str
+    phase: str
+    name: Phrase
+    share: Cell
+    reached: Cell
+    limit: Phrase
+    left: Cell
+    lever: Phrase
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,7 @@ class CountedRow:
 @dataclass(frozen=True)
 class Bottleneck:
     bounds: list[BoundRow] = field(default_factory=list)
+    classes: list[ClassRow] = field(default_factory=list)
     levers: list[LeverRow] = field(default_factory=list)
     predictions: list[PredictionRow] = field(default_factory=list)
     checks: list[CheckedRow] = field(default_factory=list)
@@ -120,7 +136,11 @@ def _rule(context: Context, document: str, phase: str, row: dict[str, Any]) -> S
         return Phrase("unverified")
     threshold = context.store.cell(document, "measured", "bounds", phase, "threshold", unit="fraction")
     limits = [Phrase(f"bound.{name}") for name in row["leading"]]
-    return phrase(f"bound.rule.{rule}", limits=limits, threshold=threshold)
+    said = phrase(f"bound.rule.{rule}", limits=limits, threshold=threshold)
+    judged_by = row.get("overheads_by")
+    if not judged_by:
+        return said
+    return phrase("bound.judged", rule=said, judged_by=Phrase(f"bound.by.{judged_by.replace(' ', '_')}"))
 
 
 def bound_rows(context: Context) -> list[BoundRow]:
@@ -149,6 +169,40 @@ def bound_rows(context: Context) -> list[BoundRow]:
     return rows
 
 
+def class_rows(context: Context) -> list[ClassRow]:
+    """Where the device's time goes in every phase of every profile that has a device's trace."""
+    store, rows = context.store, []
+    for name in profiles(context):
+        document = f"profile/{name}"
+        bounds = store.raw(document, "measured", "bounds") or {}
+        for phase in (p for p in PHASES if p in bounds):
+            for index, row in enumerate(bounds[phase].get("classes", [])):
+                key = ("measured", "bounds", phase, "classes", index)
+                share, reached, left = (
+                    store.cell(document, *key, part, unit="fraction") for part in ("share", "reached", "left")
+                )
+                rows.append(
+                    ClassRow(
+                        profile=name.replace("/", ", "),
+                        phase=phase,
+                        name=Phrase(f"class.{row['class']}"),
+                        share=share,
+                        reached=reached,
+                        limit=Phrase(f"class.of.{row['limit'] or 'unknown'}"),
+                        left=left,
+                        lever=Phrase(f"class.lever.{row['lever']}"),
+                    )
+                )
+    return rows
+
+
+def _why(lever: dict[str, Any], waste: Cell) -> Shown:
+    """Why a lever would save something."""
+    if lever["lever"] == "block_size":
+        return phrase("lever.why.block_size", waste=waste)
+    return Phrase(f"lever.why.{lever['lever']}" + ("_replay" if lever.get("graphs") else ""))
+
+
 def lever_rows(context: Context, profile: str) -> list[LeverRow]:
     """What could speed decode up, from one profile, what forbids it named."""
     store, document, doubtful, rows = context.store, f"profile/{profile}", doubts(context), []
@@ -161,9 +215,7 @@ def lever_rows(context: Context, profile: str) -> list[LeverRow]:
                 name=Phrase(f"lever.{name}"),
                 most=store.cell(document, *key, "saves_at_most", unit="fraction"),
                 saves=doubtful.estimate(store.cell(document, *key, "saves", unit="fraction"), *RESTS_ON.get(name, ())),
-                why=phrase("lever.why.block_size", waste=waste)
-                if name == "block_size"
-                else Phrase(f"lever.why.{name}"),
+                why=_why(lever, waste),
                 allowed=phrase("lever.forbidden", rule=rule) if rule else Phrase("lever.allowed"),
             )
         )
@@ -255,10 +307,11 @@ def check_rows(context: Context) -> list[CheckedRow]:
             computed, measured = (
                 store.cell(document, *key, side, unit=row["unit"]) for side in ("computed", "measured")
             )
+            loaded = "_loaded" if row.get("against") == LOADED else ""
             rows.append(
                 CheckedRow(
                     profile=name.replace("/", ", "),
-                    name=Phrase(f"checked.{row['check']}"),
+                    name=Phrase(f"checked.{row['check']}{loaded}"),
                     computed=computed,
                     measured=measured,
                     ratio=store.cell(document, *key, "ratio"),
@@ -309,6 +362,7 @@ def bottleneck(context: Context, profile: str) -> Bottleneck:
 
     return Bottleneck(
         bounds=bound_rows(context),
+        classes=class_rows(context),
         levers=lever_rows(context, profile),
         predictions=prediction_rows(context),
         checks=check_rows(context),

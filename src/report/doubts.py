@@ -57,13 +57,15 @@ def _slowest_and_fastest(context: Context, kind: str) -> tuple[tuple[Cell, Cell]
 class Doubts:
     """Why ceilings are not to be trusted: by limit (``compute``, ``bandwidth``, ...), and by kind of memory access.
 
-    ``formats``: matrix formats whose rate a phase exceeds; ``phases``: those whose verdict is not reliable.
+    ``formats``: matrix formats whose rate a phase exceeds; ``phases``: those whose verdict is not reliable;
+    ``rests_on``: kinds of memory access that a profile's bandwidth is held against.
     """
 
     limits: dict[str, list[Shown]]
     uneven: dict[str, Shown]
     formats: frozenset[str]
     phases: list[str]
+    rests_on: frozenset[str] = frozenset({"read"})
 
     def __bool__(self) -> bool:
         return bool(self.limits or self.uneven)
@@ -95,7 +97,7 @@ class Doubts:
         """Every reason once: what contradicts each limit, and uneven bandwidths that no verdict rests on."""
         return [
             *(r for found in self.limits.values() for r in found),
-            *(reason for kind, reason in self.uneven.items() if kind != "read"),
+            *(reason for kind, reason in self.uneven.items() if kind not in self.rests_on),
         ]
 
 
@@ -125,9 +127,19 @@ def doubts(context: Context) -> Doubts:
             (size, slow), (other, fast) = pair
             values = {"slow": slow, "size": size, "fast": fast, "other": other}
             uneven[kind] = Phrase("doubt.uneven", {"kind": Phrase(f"ceiling.{kind}"), **values})
-    if "read" in uneven:
-        limits.setdefault("bandwidth", []).append(uneven["read"])
-    return Doubts(limits, uneven, frozenset(formats), _phases(context, set(limits)))
+    rests_on = _memory_kinds(context)
+    for kind in (k for k in KINDS if k in uneven and k in rests_on):
+        limits.setdefault("bandwidth", []).append(uneven[kind])
+    return Doubts(limits, uneven, frozenset(formats), _phases(context, set(limits)), rests_on)
+
+
+def _memory_kinds(context: Context) -> frozenset[str]:
+    """Kinds of access that made the memory ceilings of the profiles: reads, where a profile does not say."""
+    ceilings = [
+        context.store.raw(name, "measured", "decode", "ceiling_bytes_per_s") or {}
+        for name in context.store.names("profile/")
+    ]
+    return frozenset(ceiling.get("kind", "read") for ceiling in ceilings) or frozenset({"read"})
 
 
 def _phases(context: Context, limits: set[str]) -> list[str]:

@@ -153,7 +153,7 @@ def performance(context: Context, team: Document) -> Performance:
             for row in team.device_rows
         ],
         datasheet=datasheet(context),
-        ceiling=store.cell("ceiling", "measured", "read_bytes_per_s", unit="bytes_per_s"),
+        ceiling=store.cell(document, *decode, "ceiling_bytes_per_s", unit="bytes_per_s"),
         ceilings=ceilings(context),
         phases=found,
         classes=class_shares(context, document, [phase.name for phase in found]),

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from adrbench.profile.bound import (
     host_share_cpu,
-    host_share_device,
+    idle_shares,
     interval,
     levers,
+    shares_without_mirrors,
     time_share,
     verdict,
 )
@@ -100,9 +101,40 @@ def test_operators_longer_than_the_step_leave_no_host_share_for_sure():
     assert host_share_cpu(30.0, 70.0, certain(50.0))["low"] == 0.0
 
 
-def test_device_idle_time_is_launch_first_then_host():
-    assert host_share_device(0.3, certain(0.5))["median"] == pytest.approx(0.2)
-    assert host_share_device(0.3, certain(0.9))["median"] == 0.0
+def cycle(busy, gap, between):
+    return {"busy_s": busy, "gap_s": gap, "between_idle_s": between}
+
+
+def middles(shares):
+    return {name: share["median"] for name, share in shares.items()}
+
+
+def test_idle_time_within_steps_is_launching_and_between_them_the_hosts():
+    """Ten steps, traced as 60 s busy, 30 idle within and 10 between; as long without the profiler."""
+    shares = idle_shares(cycle(60.0, 30.0, 10.0), 10, certain(10.0))
+    assert middles(shares) == pytest.approx({"launch": 0.3, "host": 0.1})
+    assert shares["launch"]["low"] == pytest.approx(shares["launch"]["high"])
+
+
+def test_idle_shares_enclose_the_profiled_and_the_unprofiled_reading():
+    """Without the profiler a step takes 7.5 to 8 s, of which its kernels take 6: the host was quicker."""
+    shares = idle_shares(cycle(60.0, 30.0, 10.0), 10, interval(7.5, 7.8, 8.0))
+    assert (shares["launch"]["low"], shares["launch"]["high"]) == (pytest.approx(0.75 * 0.2), pytest.approx(0.3))
+    assert shares["host"]["low"] == pytest.approx(0.25 * 0.2)
+
+
+def test_a_busy_device_waits_for_nobody_however_many_kernels_it_ran():
+    shares = idle_shares(cycle(97.0, 3.0, 0.0), 10, certain(10.0))
+    assert middles(shares) == pytest.approx({"launch": 0.03, "host": 0.0})
+
+
+def test_time_that_only_the_clock_without_profiler_shows_idle_is_the_hosts():
+    assert idle_shares(cycle(10.0, 0.0, 0.0), 1, certain(20.0))["host"] == pytest.approx(interval(0.0, 0.25, 0.5))
+
+
+def test_without_mirrors_launching_explains_idle_time_first_and_no_more_than_that():
+    assert middles(shares_without_mirrors(0.3, certain(0.5))) == pytest.approx({"launch": 0.5, "host": 0.2})
+    assert middles(shares_without_mirrors(0.3, certain(0.9))) == pytest.approx({"launch": 0.7, "host": 0.0})
 
 
 DECODE = {
@@ -130,6 +162,24 @@ def test_a_lever_on_bytes_is_expected_to_save_only_the_traffics_part_of_the_time
     found = {row["lever"]: row for row in levers(DECODE, {}, None)}
     assert found["kv_8bit"]["saves"] == pytest.approx({"low": 0.4 * 0.09, "median": 0.5 * 0.09, "high": 0.09})
     assert found["compile_or_graphs"]["saves"] == {"low": 0, "median": 0, "high": 0}, "no phase row: nothing known"
+
+
+CLASSES = [{"class": "attention", "share": 0.4}, {"class": "gemm", "share": 0.5}]
+
+
+def test_where_a_device_was_traced_a_lever_saves_at_most_the_time_of_its_kernels():
+    found = {row["lever"]: row for row in levers(DECODE | {"utilisation": certain(0.5)}, {}, None, CLASSES)}
+    assert found["kv_8bit"]["saves_at_most"] == pytest.approx(0.2), (
+        "attention far from its ceiling: more than its bytes"
+    )
+    assert found["weights_8bit"]["saves_at_most"] == found["double_batch"]["saves_at_most"] == pytest.approx(0.25)
+    assert all(row["saves"]["high"] <= row["saves_at_most"] for row in found.values())
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_graphs_that_replay_already_are_told(graphs):
+    found = {row["lever"]: row for row in levers(DECODE, {"launch": certain(0.03)}, None, CLASSES, graphs)}
+    assert ("already" in found["compile_or_graphs"]["because"]) == graphs
 
 
 @pytest.mark.parametrize(

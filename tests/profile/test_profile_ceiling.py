@@ -6,13 +6,14 @@ Cannot prove: that a kernel reaches what the memory can do, nor anything on an a
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from adrbench.evidence import read
 from adrbench.job import JobError
 from adrbench.profile import ceiling
 from adrbench.profile.ceiling_bandwidth import working_set_sizes
-from adrbench.profile.ceiling_device import last_level_cache_bytes, summary
+from adrbench.profile.ceiling_device import Device, last_level_cache_bytes, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".envs/serve/bin/python"
@@ -139,3 +140,14 @@ def test_preempted_samples_are_counted_and_left_out():
 def test_a_host_that_always_preempts_still_gets_numbers():
     result = summary([(2.0, False)] * 5 + [(1.0, True)] * 2, 10.0)
     assert (result["median"], result["samples"], result["preempted"]) == (5.0, 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("stated", "hip", "cache"),
+    [(60 << 20, None, 60 << 20), (0, None, 256 << 20), (4 << 20, "7.0", 256 << 20), (512 << 20, "7.0", 512 << 20)],
+    ids=["CUDA states its L2", "an old torch", "ROCm leaves a level out", "ROCm states more"],
+)
+def test_an_accelerators_cache_is_the_one_stated_where_the_driver_states_all(stated, hip, cache):
+    properties = SimpleNamespace(**({"L2_cache_size": stated} if stated else {}))
+    cuda = SimpleNamespace(get_device_properties=lambda index: properties)
+    assert Device(SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=hip)), "cuda").cache_bytes == cache

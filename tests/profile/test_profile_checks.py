@@ -104,3 +104,8 @@ def test_a_counter_that_did_not_move_is_unknown_and_an_absent_phase_is_no_check(
     found = verdicts(counters=counters)
     assert found["prefill"] == "unknown"
     assert "decode" not in found
+
+
+def test_request_seconds_that_the_trace_does_not_tell_are_unknown() -> None:
+    counters = {"prefill": {"trace_s": None, "counter_s": 9.1}, "decode": {"trace_s": 1.0, "counter_s": 1.0}}
+    assert verdicts(counters=counters) == verdicts() | {"prefill": "unknown"}

@@ -98,6 +98,41 @@ def test_cpu_traces_have_no_device_rows():
     assert "device" not in phase_table(split([HOST]))["prefill"]
 
 
+def call(name, start, category="cuda_runtime", **place):
+    return span(category, name, start, 1, **({"pid": "99", "tid": "99"} | place))
+
+
+def test_launching_calls_count_in_the_hosts_step_that_made_them():
+    """A graph of any number of kernels is one call; other calls of the runtime launch nothing."""
+    calls = [call("cudaLaunchKernel", 1), call("cuLaunchKernelEx", 2, "cuda_driver"), call("cudaMemcpyAsync", 3)]
+    calls += [call("cudaGraphLaunch", 25), call("cudaLaunchKernel", 55), call("hipGraphLaunch", 26, pid="98")]
+    table = phase_table(split([[*HOST, *PREFILL, *DECODE, *calls]]))
+    assert table["prefill"]["device"]["launches"] == {"single": 2, "graph": 0}
+    assert table["decode"]["device"]["launches"] == {"single": 0, "graph": 1}
+
+
+def test_a_cycle_ends_where_the_next_step_begins():
+    """Steps at 100, 300; sampling at 210 for 40: of the first cycle 130 busy, 10 idle within, 60 between."""
+    spans = [*HOST, *PREFILL, kernel("argmax", 210, 40), *DECODE]
+    cycle = phase_table(split([spans]))["prefill"]["device"]["cycle"]
+    assert cycle.pop("classes") == pytest.approx({"gemm": 60e-6, "attention": 30e-6, "sampling": 40e-6})
+    assert cycle == pytest.approx(
+        {"steps": 1, "seconds": 200e-6, "busy_s": 130e-6, "gap_s": 10e-6, "between_idle_s": 60e-6}
+    )
+
+
+def test_a_decode_cycle_is_of_the_whole_batch():
+    spans = [mirror(0, batch, 100 * i, 80) for i, batch in enumerate((4, 4, 3, 2))]
+    spans += [kernel("gemm", 100 * i, 10 * batch) for i, batch in enumerate((4, 4, 3, 2))]
+    cycle = phase_table(split([spans]))["decode"]["device"]["cycle"]
+    assert (cycle["steps"], cycle["busy_s"]) == (2, pytest.approx(80e-6))
+
+
+def test_the_last_step_of_a_trace_and_a_trace_without_mirrors_have_no_cycle():
+    assert phase_table(split([HOST + PREFILL + DECODE]))["decode"]["device"]["cycle"] is None
+    assert phase_table(split([[*HOST, kernel("gemm", 5, 3)]]))["prefill"]["device"]["cycle"] is None
+
+
 RECORDED = Path(__file__).parent / "data" / "h200_steps.pt.trace.json.gz"
 
 

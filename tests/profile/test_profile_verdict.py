@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 from adrbench.profile.spread import median_interval
-from adrbench.profile.verdict import G06_THRESHOLD, ceiling_at, g06, rate, utilisation
+from adrbench.profile.verdict import G06_THRESHOLD, ceiling_at, g06, memory_ceiling, rate, utilisation
 
 
 def used(low, median, high):
@@ -54,6 +54,15 @@ def test_ceiling_at_takes_the_nearest_size_in_ratio():
         16000,
         16000,
     ]
+
+
+def test_the_memory_ceiling_is_the_quickest_kind():
+    rates = {"read_bytes_per_s": used(4.34, 4.35, 4.36), "write_bytes_per_s": used(4.62, 4.63, 4.64)}
+    assert memory_ceiling(rates) == {"kind": "write", **used(4.62, 4.63, 4.64)}
+    assert memory_ceiling(rates | {"write_bytes_per_s": used(1, 2, 3)})["kind"] == "read"
+    assert memory_ceiling({"read_bytes_per_s": used(1, 2, 3)})["kind"] == "read"
+    row = {"bytes": 1000, "read": used(1, 2, 3), "copy": used(4, 5, 6)}
+    assert ceiling_at([row], 1000) == {"bytes": 1000, "kind": "copy", **used(4, 5, 6)}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adrbench.evidence import Evidence
+from adrbench.profile.checks import LOADED
 from report_example_stages import document
 
 # SmolLM2-135M's shape, as a profile keeps it.
@@ -86,6 +87,20 @@ def bound(name: str, scale: float, **more: Any) -> dict[str, Any]:
     }
 
 
+def part(name: str, taken: float, limit: str | None, lever: str) -> dict[str, Any]:
+    """One class of kernels of a phase."""
+    reached = share(0.513) if limit else None
+    return {"class": name, "share": taken, "limit": limit, "reached": reached, "left": 0.27 * taken, "lever": lever}
+
+
+# As a device's trace gives them.
+PARTS = [
+    part("attention", 0.472, "bandwidth", "attention_backend"),
+    part("gemm", 0.457, "compute", "gemm_kernel"),
+    part("norm_rope_activation", 0.0346, None, "fusion"),
+]
+
+
 def lever(name: str, saved: float, rule: str | None = None) -> dict[str, Any]:
     return {"lever": name, "saves_at_most": saved, "saves": share(saved / 2), "forbidden_by": rule}
 
@@ -96,7 +111,7 @@ def checked(name: str, unit: str, computed: float, verdict: str) -> dict[str, An
 
 
 def decode(used: dict[str, float]) -> dict[str, Any]:
-    """Bytes and seconds of a decode step; ``used`` of the read ceiling."""
+    """Bytes and seconds of a decode step; ``used`` of the memory ceiling."""
     return {
         "step_seconds": {"median": 0.0583, "low": 0.0561, "high": 0.0607},
         "bytes_per_step": 281000000.0,
@@ -104,6 +119,7 @@ def decode(used: dict[str, float]) -> dict[str, Any]:
         "kv_bytes_per_token": 23040,
         "bytes_per_s": {"median": 4.82e9, "low": 4.63e9, "high": 5.01e9},
         "utilisation": used,
+        "ceiling_bytes_per_s": {"kind": "read", "median": 9.31e9, "low": 9.05e9, "high": 9.52e9},
         "ceiling_at_working_set": {"utilisation": {"median": 0.43, "low": 0.41, "high": 0.46}},
     }
 
@@ -122,19 +138,21 @@ def profile() -> Evidence:
             "window_shares": {"prefill": share(0.37), "decode": share(0.63)},
             "cpu_time_shares": {"prefill": share(0.34), "decode": share(0.66)},
             "bounds": {
-                "prefill": bound("compute", 1.31, decided_by="alone", leading=["compute"]),
+                "prefill": bound("compute", 1.31, decided_by="alone", leading=["compute"], classes=PARTS)
+                | {"overheads_by": "device idle"},
                 "decode": bound("none", 0.0583, decided_by="nothing", leading=["launch", "bandwidth"]),
             },
             "levers": [
                 lever("kv_8bit", 0.0771),
                 lever("weights_8bit", 0.422, "C03"),
-                lever("compile_or_graphs", 0.5),
+                lever("compile_or_graphs", 0.5) | {"graphs": True},
                 lever("double_batch", 0.413),
                 lever("block_size", 0.0) | {"pool_waste": 0.163},
             ],
             "checks": [
                 checked("weights", "bytes", 2.69e8, "within"),
                 checked("pool", "bytes", 1.07e9, "flagged"),
+                checked("weights", "bytes", 2.71e8, "within") | {"against": LOADED},
                 checked("decode", "s", 18.3, "flagged"),
             ],
             "model": MODEL,

@@ -158,6 +158,16 @@ def test_uneven_writes_are_flagged_without_touching_a_verdict(spec: Spec) -> Non
     assert FLAG[spec.language] not in row(lines, "auto", "decode")
 
 
+def test_uneven_writes_doubt_the_verdict_where_they_made_the_ceiling(spec: Spec) -> None:
+    """Where memory was seen to write quicker than a reduction reads, bandwidth is held against that."""
+    store = open_store(spec)
+    sizes(store, write=(32.4, 17.3, 17.0, 13.8, 25.5))
+    measured(store, "profile/auto")["decode"]["ceiling_bytes_per_s"]["kind"] = "write"
+    lines = lines_of(spec, store)
+    assert FLAG[spec.language] in summary(spec, lines)
+    assert FLAG[spec.language] in row(lines, "auto", "decode")
+
+
 def with_second_starts(spec: Spec) -> tuple[Spec, Store]:
     """The example with a second start of each arm that differs a little from its first."""
     spec = spec.model_copy(deep=True)

@@ -285,3 +285,21 @@ def test_random_weights_are_said_plainly(built: dict[str, dict[str, Any]], adr: 
     assert [words for words in wanted if words.lower() not in said.lower()] == []
     assert "`reports/h200-small/`" in said
     assert [words for words in [*RANDOM[language], "h200-small"] if words.lower() in otherwise.lower()] == []
+
+
+def test_block_b_says_which_kernels_take_the_time_and_what_to_change(spec: Spec) -> None:
+    """Of a device's trace. Graphs that replay already are no advice, and random weights are in no file."""
+    text = text_of(spec)
+    if spec.adr != "adr0011":
+        assert "class.lever" not in text
+        return
+    wanted = {
+        "en": [
+            "another attention backend",
+            "replays each step already",
+            "loaded them into",
+            "by the device's idle time",
+        ],
+        "zh": ["换 attention backend 或 kernel", "已由 graph 重放", "vLLM 加载所占内存", "依据设备在 step 内"],
+    }
+    assert [words for words in wanted[spec.language] if words not in text] == []

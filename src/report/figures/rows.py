@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.profile.op_classes import CLASSES
+from adrbench.profile.verdict import memory_ceiling
 from adrbench.report.site import Site
 from adrbench.report.tidy import rows as tidy
 
@@ -147,11 +148,11 @@ def roofline(site: Site) -> list[Row]:
     peaks = [rates[p["dtype"]]["median"] for p in points if "median" in rates.get(p["dtype"], {})]
     if not points or not peaks:
         return []
-    read, peak = ceiling["read_bytes_per_s"]["median"], max(peaks)
-    ridge = peak / read
+    memory, peak = memory_ceiling(ceiling)["median"], max(peaks)
+    ridge = peak / memory
     left = min([ridge / 4, *(p["flop_per_byte"] for p in points)]) / 2
     right = max([ridge * 4, *(p["flop_per_byte"] for p in points)]) * 2
-    corners = [(left, left * read), (ridge, peak), (right, peak)]
+    corners = [(left, left * memory), (ridge, peak), (right, peak)]
     roof = [
         {"role": "roof", "arm": None, "phase": None, "dtype": None, "flop_per_byte": x, "flop_per_s": y}
         for x, y in corners
