@@ -219,16 +219,14 @@ def _windows(
     if plane_dim is not None:
         if state.cache is None or not state.cache.shows(kv_cache, plane_dim):
             state.cache = plain_cache(kv_cache, plane_dim)
-        ranges = simulation.replace(state, metadata, state.cache.block_size, capturing)
-        simulation.count(state, slots, ranges["key"].count)
+        simulation.count(state, slots, simulation.replace(state, metadata, state.cache.block_size, capturing))
         return key, value
     block_size = _cpu_block_size(kv_cache)
     if state.cache is None:
         blocks = kv_cache.shape[0] if kv_cache.dim() == 4 else kv_cache.shape[1]
         state.cache = MirrorCache(blocks, block_size, key.shape[1], key.shape[2], key.dtype)
     state.cache.begin(key[:count], value[:count], slots)
-    ranges = simulation.replace(state, metadata, block_size, capturing)
-    simulation.count(state, slots, ranges["key"].count)
+    simulation.count(state, slots, simulation.replace(state, metadata, block_size, capturing))
     if hasattr(impl, "_adrbench_update"):
         state.cache.end(write=lambda k, v, s: impl._adrbench_update(layer, k, v, kv_cache, s))
         return key, value
