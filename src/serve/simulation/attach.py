@@ -14,6 +14,7 @@ from adrbench.serve.simulation.record import Recorder
 # Their prefill reads the step's own keys and values from the arguments, not from the cache.
 ARGUMENT_READERS = ("ROCM_ATTN", "ROCM_AITER_FA")
 COMPILE_VARIABLE = "ADRBENCH_KV_COMPILE"
+ONE_LAUNCH_VARIABLE = "ADRBENCH_KV_ONE_LAUNCH"
 NO_CACHE_TYPES = ("encoder", "encoder_only")
 
 
@@ -35,6 +36,8 @@ def activate(settings: dict[str, Any], folder: str | None) -> None:
     if wanted := settings.get("kv_simulation"):
         compiled = torch.cuda.is_available() and os.environ.get(COMPILE_VARIABLE, "1") != "0"
         ACTIVE.simulation = Simulation(wanted, folder, compiled)
+        if os.environ.get(ONE_LAUNCH_VARIABLE, "1") == "0":
+            ACTIVE.simulation.one_launch = None
         ACTIVE.simulation.counts.facts["backend"] = ACTIVE.wrapped
     if wanted := settings.get("kv_record"):
         ACTIVE.recorder = Recorder(wanted["file"], wanted["tokens"])

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 ROUND_TO_INTEGER: tl.constexpr = tl.constexpr(12582912.0)
-"""1.5 * 2 ** 23: a number of 0 to 255 added to it is rounded to an integer, ties to even, in its low bits."""
+"""1.5 * 2 ** 23: fp32 numbers of that size are whole, so adding and taking it away rounds to one, ties to even."""
 
 LARGEST: tl.constexpr = tl.constexpr(65504.0)
 SMALLEST: tl.constexpr = tl.constexpr(2.0**-24)
@@ -44,8 +44,8 @@ def read_back(x, AXIS: tl.constexpr, STEPS: tl.constexpr, SPAN_FLOOR: tl.constex
     scale = scale.to(tl.float16).to(tl.float32)
     zero = tl.clamp(low, -LARGEST, LARGEST).to(tl.float16).to(tl.float32)
     inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
-    code = tl.clamp((x - zero) * inverse, 0.0, STEPS) + ROUND_TO_INTEGER
-    return (code.to(tl.int32, bitcast=True) & 255).to(tl.float32) * scale + zero
+    code = (tl.clamp((x - zero) * inverse, 0.0, STEPS) + ROUND_TO_INTEGER) - ROUND_TO_INTEGER
+    return code * scale + zero
 
 
 @triton.jit

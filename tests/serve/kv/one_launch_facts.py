@@ -12,6 +12,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 from adrbench.kernels.formats import scheme, schemes
+from adrbench.serve.simulation import attach
 from adrbench.serve.simulation.caches import MirrorCache, PlainCache
 from adrbench.serve.simulation.engine import Simulation
 from adrbench.serve.simulation.one_launch import OneLaunch, takes
@@ -75,6 +76,20 @@ def fallback() -> dict[str, Any]:
         readers.compiled = False  # nothing is to be compiled here
     simulation.warm_up(state, 2, 64, 16, torch.float32)
     return {"one_launch": simulation.one_launch, "fact": simulation.counts.facts["one_launch"]}
+
+
+def switched() -> list[bool]:
+    """Whether an engine on a GPU would take the kernel: by default, and where it is turned off."""
+    found, available = [], torch.cuda.is_available
+    torch.cuda.is_available = lambda: True
+    try:
+        for value in ("1", "0"):
+            os.environ[attach.ONE_LAUNCH_VARIABLE] = value
+            attach.activate({"kv_simulation": {"scheme": "kivi4"}}, None)
+            found.append(attach.ACTIVE.simulation.one_launch is not None)
+    finally:
+        torch.cuda.is_available = available
+    return found
 
 
 def fits() -> dict[str, bool]:
@@ -149,7 +164,7 @@ def main() -> None:
     taken = [name for name in schemes() if takes(scheme(name))]
     document = {"takes": taken, "trials": trials(), "faults": faults, "fits": fits(), "empty": empty()}
     document["operators"] = {form: operators("kivi4", form == "one launch") for form in ("ranges", "one launch")}
-    print(json.dumps(document | {"fallback": fallback()}))
+    print(json.dumps(document | {"fallback": fallback(), "switched": switched()}))
 
 
 if __name__ == "__main__":
