@@ -17,7 +17,9 @@ OUTPUT is complete after every round. An arm that does not start in ``--ready-se
 ``--shape`` adds a model of that shape with random weights, ``--layers`` of them (fewer than the model has: less of it
 fits several times into one device; what is not a layer then weighs more, so the ratio is a little too low). All
 arms share the device: each takes its weights and the cache that its requests need. Static scales
-are made from random rows of the model's shape: their values do not change the cost.
+are made from random rows of the model's shape: their values do not change the cost. Prompts are prefilled
+``PREFILL_TOKENS`` a step (``--engine`` may say otherwise), so requests decode with different numbers of tokens behind
+them; a repeat takes one more step of each, untimed, then the timed ones.
 """
 
 from __future__ import annotations
@@ -41,6 +43,10 @@ from adrbench.evidence import write_json
 from adrbench.model import shapes
 
 READY = "READY "
+PREFILL_TOKENS = 4096
+"""``max_num_batched_tokens`` where ``--engine`` does not say it."""
+SPARE_TOKENS = 8
+"""Of a request, that are never generated: an engine that schedules ahead may be a step or two before its answers."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
@@ -176,6 +182,14 @@ class Decoding:
                 if output.finished:
                     raise RuntimeError(f"request {output.request_id} ended after {self.tokens} tokens")
 
+    def repeat(self, steps: int) -> float:
+        """Seconds per decode step, of ``steps`` steps of every request after one that is not timed."""
+        first = min(self.tokens.values()) + 1
+        self.until(first)
+        began = time.perf_counter()
+        self.until(first + steps)
+        return (time.perf_counter() - began) / steps
+
 
 def worker(asked: dict[str, Any]) -> None:
     """Serve repeats on stdin until it is closed."""
@@ -185,23 +199,30 @@ def worker(asked: dict[str, Any]) -> None:
 
     scratch.for_this_process()
     decoding = Decoding(asked)
-    done = asked["steps"]
-    decoding.until(done)
+    decoding.until(asked["steps"])
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     facts = {"vllm": vllm.__version__, "torch": torch.__version__, "device": device}
     print(READY + json.dumps(facts), flush=True)
     for _ in sys.stdin:
-        done = max(decoding.tokens.values()) + 1
-        decoding.until(done)
-        began, first = time.perf_counter(), min(decoding.tokens.values())
-        decoding.until(done + asked["steps"])
-        step = (time.perf_counter() - began) / (min(decoding.tokens.values()) - first)
-        print(READY + json.dumps(step), flush=True)
+        print(READY + json.dumps(decoding.repeat(asked["steps"])), flush=True)
+
+
+def generated_tokens(batch: int, prompt: int, steps: int, repeats: int, budget: int) -> int:
+    """The most tokens that a request generates while all decode ``steps`` steps, then ``repeats`` repeats.
+
+    Requests start ``stagger`` tokens apart at most: a step gives prompts what is left of ``budget`` tokens when every
+    other request has decoded one.
+    """
+    stagger = -(-batch * prompt // max(1, budget - batch + 1))
+    return stagger + steps + repeats * (1 + steps)
 
 
 def engine(arguments: argparse.Namespace, model: Path, dummy: bool) -> dict[str, Any]:
     """Arguments of ``vllm.LLM``: room for the requests, and on a GPU no more of it than they need."""
-    length = arguments.prompt + (arguments.repeats + 2) * (arguments.steps + 4) + 64
+    wanted = {"max_num_batched_tokens": PREFILL_TOKENS} | json.loads(arguments.engine)
+    tokens = generated_tokens(arguments.batch, arguments.prompt, arguments.steps, arguments.repeats,
+                              wanted["max_num_batched_tokens"])  # fmt: skip
+    length = arguments.prompt + tokens + SPARE_TOKENS
     found: dict[str, Any] = {
         "dtype": "bfloat16",
         "max_model_len": length,
@@ -216,10 +237,9 @@ def engine(arguments: argparse.Namespace, model: Path, dummy: bool) -> dict[str,
         found |= {
             "kv_cache_memory_bytes": int(needed * 1.05) + (64 << 20),
             "gpu_memory_utilization": 0.03,
-            "max_num_batched_tokens": 4096,
             "compilation_config": {"cudagraph_capture_sizes": [1, arguments.batch]},
         }
-    return found | json.loads(arguments.engine)
+    return found | wanted
 
 
 def start(arguments: argparse.Namespace, label: str, model: Path, dummy: bool, folder: Path) -> list[Arm]:

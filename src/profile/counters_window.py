@@ -57,7 +57,8 @@ def run(llm: Any, workload: dict[str, Any], steps: int) -> dict[str, Any]:
     from vllm import SamplingParams  # type: ignore[import-not-found, unused-ignore]
 
     choose, batch = random.Random(0), workload["requests"]
-    limit = 1 + SETTLE_STEPS + steps + 8
+    # All that the length leaves: the first request is the further ahead, the fewer prompts a step prefills.
+    limit = llm.model_config.max_model_len - workload["input_tokens"]
     for number in range(batch):
         ids = [choose.randint(LOWEST_TOKEN, LOWEST_TOKEN + TOKENS) for _ in range(workload["input_tokens"])]
         params = SamplingParams(temperature=0, max_tokens=limit, ignore_eos=True)
@@ -68,7 +69,7 @@ def run(llm: Any, workload: dict[str, Any], steps: int) -> dict[str, Any]:
         for output in llm.step():
             produced[output.request_id] = len(output.outputs[0].token_ids)
             if output.finished:
-                raise RuntimeError(f"request {output.request_id} ended during the window; raise its tokens")
+                raise RuntimeError(f"request {output.request_id} ended during the window; raise --max-model-len")
 
     while len(produced) < batch:
         step()

@@ -9,9 +9,10 @@ import os
 import stat
 
 import pytest
+import staggered_engine
 from adrbench.evidence import read, verify_files
 from adrbench.job import JobError
-from adrbench.profile import counters
+from adrbench.profile import counters, counters_window
 from adrbench.profile.counters import (
     Absent,
     find_tool,
@@ -254,3 +255,12 @@ def test_what_cannot_be_counted_is_recorded_with_its_reason(work, name, script, 
 def test_a_specification_that_lacks_a_key_is_refused(tmp_path):
     with pytest.raises(JobError, match="vendor"):
         counters.work({"platform": "x"}, tmp_path / "results" / "x.json")
+
+
+def test_the_window_decodes_the_whole_batch_however_its_prompts_are_prefilled(monkeypatch):
+    staggered_engine.install(monkeypatch)
+    engine = staggered_engine.Engine(4096, max_model_len=2048 + 64)
+    window = counters_window.run(engine, {"requests": 32, "input_tokens": 2048}, counters.STEPS)
+    tokens = [len(request.token_ids) for request in engine.requests]
+    assert max(tokens) - min(tokens) > 15
+    assert (window["steps"], min(tokens)) == (counters.STEPS, 1 + counters_window.SETTLE_STEPS + counters.STEPS)

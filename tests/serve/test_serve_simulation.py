@@ -48,8 +48,22 @@ def test_every_token_is_read_as_the_definition_says_after_every_step(facts, name
 
 
 @needs_torch
-def test_changed_windows_are_kept_too(facts):
-    assert facts["runs"]["kivi4-group64"]["wrong"] == 0
+@pytest.mark.parametrize("name", ["kivi4-one-launch", "kivi2-one-launch", "first256_int4-one-launch",
+                                  "kivi4-one-launch-blocks", "kivi2-one-launch-blocks",
+                                  "first256_int4-one-launch-blocks"])  # fmt: skip
+def test_one_launch_is_the_definition_after_every_step(facts, name):
+    found, form = facts["runs"][name], facts["runs"][f"{name.partition('-')[0]}-fixed"]
+    assert found["preempted"] > 0
+    assert found["wrong"] == 0
+    assert found["counted"]
+    assert 0 < found["quantised"] <= found["seen"]
+    assert form["wrong"] == 0
+
+
+@needs_torch
+@pytest.mark.parametrize("form", ["kivi4-group64", "kivi4-group64-one-launch"])
+def test_changed_windows_are_kept_too(facts, form):
+    assert facts["runs"][form]["wrong"] == 0
 
 
 @needs_torch
@@ -68,7 +82,7 @@ def test_the_report_says_what_was_simulated_where(facts):
 
 
 @needs_torch
-@pytest.mark.parametrize("case", ["wrong-window", "no-requantisation"])
+@pytest.mark.parametrize("case", ["wrong-window", "no-requantisation", "one-launch"])
 def test_a_broken_simulation_is_noticed(facts, case):
     assert facts["broken"][case] > 0
 

@@ -5,6 +5,8 @@ Cannot prove: any cost.
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import kv_simulation
+import staggered_engine
 
 STAND_IN = """
 import json, sys, time
@@ -63,3 +66,19 @@ def test_arms_that_fail_are_named_and_the_others_are_measured(found):
     }  # fmt: skip
     hadamard = rows["int4_hadamard"]
     assert [round(hadamard[key], 6) for key in ("ratio", "least_ratio", "greatest_ratio")] == [1.1, 1.1, 1.3]
+
+
+@pytest.mark.parametrize(("batch", "prompt", "budget"), [(32, 2048, 4096), (32, 2048, 64), (4, 512, 4096), (3, 100, 3)])
+def test_every_repeat_has_its_tokens_however_the_prompts_are_prefilled(monkeypatch, capsys, batch, prompt, budget):
+    engines = staggered_engine.install(monkeypatch)
+    arguments = argparse.Namespace(prompt=prompt, steps=32, repeats=12, batch=batch, device="cpu",
+                                   engine=json.dumps({"max_num_batched_tokens": budget}))  # fmt: skip
+    asked = {"model": "none", "seed": 7, "prompt": prompt, "batch": batch, "steps": 32, "simulation": None}
+    monkeypatch.setattr(sys, "stdin", io.StringIO("go\n" * 12))
+    kv_simulation.worker(asked | {"engine": kv_simulation.engine(arguments, Path("none"), dummy=False)})
+    answers = [line for line in capsys.readouterr().out.splitlines() if line.startswith(kv_simulation.READY)]
+    assert len(answers) == 1 + 12
+    tokens = [len(request.token_ids) for request in engines[0].requests]
+    assert min(tokens) == 32 + 12 * 33
+    assert max(tokens) - min(tokens) >= batch * prompt // budget - 1
+    assert not any(request.finished for request in engines[0].requests)

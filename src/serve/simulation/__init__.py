@@ -7,7 +7,8 @@ computes. Two cases:
   are written (``engine.py``).
 * It depends on the token's position or on the request's length (windows in 16 bit, groups of tokens):
   everything is written in 16 bit, and before attention reads, the tokens that leave a window in this
-  step are replaced in the cache (``windows.py``).
+  step are replaced in the cache (``windows.py``; in decode steps on a GPU, where it can be, by one kernel:
+  ``one_launch.py``).
 
 Neither keeps anything per request: what a step replaces follows from the request's length before and
 after it, so preempted requests and reused blocks need no care. Attention kernels see the state after the

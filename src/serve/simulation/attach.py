@@ -14,6 +14,7 @@ from adrbench.serve.simulation.record import Recorder
 # Their prefill reads the step's own keys and values from the arguments, not from the cache.
 ARGUMENT_READERS = ("ROCM_ATTN", "ROCM_AITER_FA")
 COMPILE_VARIABLE = "ADRBENCH_KV_COMPILE"
+ONE_LAUNCH_VARIABLE = "ADRBENCH_KV_ONE_LAUNCH"
 NO_CACHE_TYPES = ("encoder", "encoder_only")
 
 
@@ -35,6 +36,8 @@ def activate(settings: dict[str, Any], folder: str | None) -> None:
     if wanted := settings.get("kv_simulation"):
         compiled = torch.cuda.is_available() and os.environ.get(COMPILE_VARIABLE, "1") != "0"
         ACTIVE.simulation = Simulation(wanted, folder, compiled)
+        if os.environ.get(ONE_LAUNCH_VARIABLE, "1") == "0":
+            ACTIVE.simulation.one_launch = None
         ACTIVE.simulation.counts.facts["backend"] = ACTIVE.wrapped
     if wanted := settings.get("kv_record"):
         ACTIVE.recorder = Recorder(wanted["file"], wanted["tokens"])
@@ -219,16 +222,14 @@ def _windows(
     if plane_dim is not None:
         if state.cache is None or not state.cache.shows(kv_cache, plane_dim):
             state.cache = plain_cache(kv_cache, plane_dim)
-        ranges = simulation.replace(state, metadata, state.cache.block_size, capturing)
-        simulation.count(state, slots, ranges["key"].count)
+        simulation.count(state, slots, simulation.replace(state, metadata, state.cache.block_size, capturing))
         return key, value
     block_size = _cpu_block_size(kv_cache)
     if state.cache is None:
         blocks = kv_cache.shape[0] if kv_cache.dim() == 4 else kv_cache.shape[1]
         state.cache = MirrorCache(blocks, block_size, key.shape[1], key.shape[2], key.dtype)
     state.cache.begin(key[:count], value[:count], slots)
-    ranges = simulation.replace(state, metadata, block_size, capturing)
-    simulation.count(state, slots, ranges["key"].count)
+    simulation.count(state, slots, simulation.replace(state, metadata, block_size, capturing))
     if hasattr(impl, "_adrbench_update"):
         state.cache.end(write=lambda k, v, s: impl._adrbench_update(layer, k, v, kv_cache, s))
         return key, value

@@ -12,6 +12,7 @@ import torch
 from adrbench.kernels import formats
 from adrbench.serve.simulation import windows
 from adrbench.serve.simulation.counts import QUANTISED, SEEN, Counts
+from adrbench.serve.simulation.one_launch import OneLaunch, count_replaced, takes
 from adrbench.serve.simulation.readers import Readers
 
 if TYPE_CHECKING:
@@ -30,6 +31,15 @@ class Layer:
     value: Static
     both: Static
     cache: Any = None
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a step replaces: by ranges of slots, or (None) by one launch; and how many tokens of keys that are."""
+
+    step: windows.Step
+    ranges: dict[str, windows.Range] | None
+    count: torch.Tensor
 
 
 @dataclass
@@ -56,7 +66,8 @@ class Simulation:
         facts = {"scheme": scheme.name, "parameters": self.settings.get("parameters") or {}}
         facts |= {"scales": self.settings.get("scales"), "scales_sha256": digest}
         self.counts = Counts(str(Path(self.folder) / REPORT) if self.folder else None, facts)
-        self._step: tuple[Any, bool, dict[str, windows.Range]] | None = None
+        self.one_launch = OneLaunch(scheme) if self.compiled and self.windowed and takes(scheme) else None
+        self._step: tuple[Any, bool, _Work] | None = None
 
     def layer(self, name: str, number: int, heads: int, dim: int, device: torch.device) -> Layer:
         """A layer's state, made when it is first asked for.
@@ -105,6 +116,15 @@ class Simulation:
             self.readers["key"].warm_up(layer.both, 2 * heads, dim, block, dtype, False)
             self.counts.facts["readers"] = {"both": self.readers["key"].form}
             return
+        if self.one_launch is not None:
+            assert self.counts.tokens is not None
+            problem = self.one_launch.trial(heads, dim, block, dtype, self.counts.tokens.device)
+            if not problem:
+                for readers in self.readers.values():
+                    readers.plain("one launch")
+                self.counts.facts["readers"] = {which: readers.form for which, readers in self.readers.items()}
+                return
+            self.one_launch, self.counts.facts["one_launch"] = None, problem
         for which, readers in self.readers.items():
             readers.warm_up(getattr(layer, which), heads, dim, block, dtype, self.windowed)
         self.counts.facts["readers"] = {which: readers.form for which, readers in self.readers.items()}
@@ -117,26 +137,40 @@ class Simulation:
             # A warm-up step has lengths but no slots: what leaves a window in it is no request's.
             self.counts.tokens[QUANTISED] += seen if quantised is None else quantised * (seen > 0)
 
-    def replace(self, layer: Layer, metadata: Any, block_size: int, capturing: bool) -> dict[str, windows.Range]:
-        """Replace in ``layer.cache`` what leaves a window in this step; the ranges, shared by all layers."""
-        ranges = self._ranges(metadata, block_size, capturing)
-        for which, found in ranges.items():
+    def replace(self, layer: Layer, metadata: Any, block_size: int, capturing: bool) -> torch.Tensor:
+        """Replace in ``layer.cache`` what leaves a window in this step; how many tokens of keys that are."""
+        work = self._work(layer.cache, metadata, block_size, capturing)
+        if work.ranges is None:
+            assert self.one_launch is not None
+            self.one_launch.replace(layer.cache, work.step)
+            return work.count
+        for which, found in work.ranges.items():
             if found.block.numel():
                 readers, static, valid = self.readers[which], getattr(layer, which), found.valid
                 layer.cache.replace(
                     which, found, lambda cache, at, by, r=readers, v=valid, s=static: r.slots(cache, at, by, v, s)
                 )
-        return ranges
+        return work.count
 
-    def _ranges(self, metadata: Any, block_size: int, capturing: bool) -> dict[str, windows.Range]:
+    def _work(self, cache: Any, metadata: Any, block_size: int, capturing: bool) -> _Work:
+        """A step's work, made once for all layers."""
         if self._step is not None and self._step[0] is metadata and self._step[1] == capturing:
             return self._step[2]
         step = windows.Step.of(metadata)
-        fixed = capturing or (metadata.seq_lens.is_cuda and step.longest_query == 1)
-        make = windows.fixed_range if fixed else windows.exact_range
-        ranges = {which: make(getattr(self.scheme, which), step, block_size) for which in ("key", "value")}
-        self._step = metadata, capturing, ranges
-        return ranges
+        fixed = takes_fixed_size(metadata, step, capturing)
+        if fixed and self.one_launch is not None and self.one_launch.fits(cache, step):
+            work = _Work(step, None, count_replaced(self.scheme.key, step))
+        else:
+            make = windows.fixed_range if fixed else windows.exact_range
+            ranges = {which: make(getattr(self.scheme, which), step, block_size) for which in ("key", "value")}
+            work = _Work(step, ranges, ranges["key"].count)
+        self._step = metadata, capturing, work
+        return work
+
+
+def takes_fixed_size(metadata: Any, step: windows.Step, capturing: bool) -> bool:
+    """Whether a step's work must not depend on what the host would have to read back: in graphs, and in decode."""
+    return capturing or bool(metadata.seq_lens.is_cuda and step.longest_query == 1)
 
 
 def _calibration(settings: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:

@@ -52,7 +52,11 @@ def _compiled(function: Any) -> Any:
 
 
 class Readers:
-    """Both functions for one plane. ``form``: ``compiled``, or ``plain`` with the reason, for the report."""
+    """Both functions for one plane.
+
+    ``form``, for the report: ``compiled``, ``plain`` with the reason, or ``one launch``: decode steps do not come here
+    (``one_launch.py``), prompts are read by plain torch.
+    """
 
     def __init__(self, plane: Plane, compiled: bool) -> None:
         def rows(x: torch.Tensor, static: Static) -> torch.Tensor:
@@ -85,8 +89,12 @@ class Readers:
             with torch.inference_mode():
                 self._compile(static, heads, dim, block, dtype, windowed)
         except Exception as error:  # the compiler's, Triton's and the driver's have nothing in common
-            self.compiled, self.form = False, f"plain: {type(error).__name__}: {str(error)[:300]}"
-            self.rows, self._slots_compiled = self._rows, self._slots
+            self.plain(f"plain: {type(error).__name__}: {str(error)[:300]}")
+
+    def plain(self, form: str) -> None:
+        """Compile nothing from now on; ``form`` says why."""
+        self.compiled, self.form = False, form
+        self.rows, self._slots_compiled = self._rows, self._slots
 
     def _compile(self, static: Static, heads: int, dim: int, block: int, dtype: torch.dtype, windowed: bool) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -26,8 +26,10 @@ def quantised_end(plane: Plane, lengths: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Step:
-    """A step's requests: lengths before and after it, and where their blocks are (``[requests, blocks]``)."""
+    """A step's requests: first new row of each (and their number), lengths before and after it, and where their blocks
+    are (``[requests, blocks]``)."""
 
+    starts: torch.Tensor
     old: torch.Tensor
     new: torch.Tensor
     block_table: torch.Tensor
@@ -44,7 +46,8 @@ class Step:
             starts, new = metadata.query_start_loc, metadata.seq_lens
             count = starts.shape[0] - 1
             new = new[:count]
-            return cls(new - starts.diff().to(new.dtype), new, metadata.block_table[:count], metadata.max_query_len)
+            old = new - starts.diff().to(new.dtype)
+            return cls(starts, old, new, metadata.block_table[:count], metadata.max_query_len)
         except AttributeError as error:
             raise ValueError(f"kv_simulation: this backend's metadata have no lengths by request ({error})") from None
 

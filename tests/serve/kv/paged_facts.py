@@ -9,6 +9,7 @@ cache by its block table and compared with ``Plane.round_trip`` of what was writ
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+os.environ["TRITON_INTERPRET"] = "1"
+
 import torch
 from adrbench.kernels.formats import scheme, schemes
-from adrbench.serve.simulation import attach, engine, windows
+from adrbench.serve.simulation import attach, engine, one_launch, windows
 
 HEADS, DIM, BLOCK, BLOCKS = 2, 32, 16, 96
 
@@ -141,8 +144,17 @@ def step_metadata(batch: list[tuple[Request, int]], padding: int) -> Metadata:
     return Metadata(torch.tensor(starts, dtype=torch.int32), lengths, table, torch.cat(slots), max(n for _, n in batch))
 
 
-def run(name: str, shape: str, dtype: torch.dtype, fixed: bool, seed: int, parameters: Any = None) -> dict[str, Any]:
-    """One random schedule; how many steps and reads differed from the definition."""
+def run(
+    name: str,
+    shape: str,
+    dtype: torch.dtype,
+    fixed: bool,
+    seed: int,
+    parameters: Any = None,
+    launch: type[one_launch.OneLaunch] | None = None,
+) -> dict[str, Any]:
+    """One random schedule; how many steps and reads differed from the definition. ``fixed``: all steps take the form
+    that decode steps have on a GPU, with ``launch`` as one launch of its kernel."""
     dice = random.Random(seed)
     torch.manual_seed(seed)
     rows = torch.randn(2, 512, HEADS, DIM)
@@ -150,6 +162,7 @@ def run(name: str, shape: str, dtype: torch.dtype, fixed: bool, seed: int, param
     attach.ACTIVE.simulation = None
     attach.activate({"kv_simulation": {"scheme": name, "scales": calibrated, "parameters": parameters or {}}}, None)
     simulation = attach.ACTIVE.simulation
+    simulation.one_launch = launch(simulation.scheme) if launch else None
     backend = make_backend(shape)
     attach.attach(backend)
     impl, layer = backend.get_impl_cls()(), SimpleNamespace(
@@ -161,8 +174,8 @@ def run(name: str, shape: str, dtype: torch.dtype, fixed: bool, seed: int, param
         for n in (1, 33, 127, 129, 256, 257, 300, 64, 200)
     ]
     pool, running, found = Pool(dice), [], {"steps": 0, "reads": 0, "wrong": 0, "preempted": 0, "seen": 0}
-    saved = windows.exact_range
-    windows.exact_range = windows.fixed_range if fixed else saved
+    saved = engine.takes_fixed_size
+    engine.takes_fixed_size = lambda *_: fixed
     try:
         while waiting or running:
             if waiting and len(running) < 3:
@@ -195,7 +208,7 @@ def run(name: str, shape: str, dtype: torch.dtype, fixed: bool, seed: int, param
                     give_back(request, pool)
                     running.remove(request)
     finally:
-        windows.exact_range = saved
+        engine.takes_fixed_size = saved
     counted = simulation.counts.read()
     return found | {"counted": counted[0] == found["seen"], "quantised": counted[1]}
 
@@ -317,7 +330,15 @@ def broken() -> dict[str, int]:
         found["no-requantisation"] = run("kivi4", "blocks-first", torch.float32, False, 1)["wrong"]
     finally:
         windows.quantised_end = saved
-    return found
+    return found | {"one-launch": run("kivi4", "planes-first", torch.float32, True, 1, launch=ShortWindow)["wrong"]}
+
+
+class ShortWindow(one_launch.OneLaunch):
+    """A kernel that takes the newest 64 values for old ones."""
+
+    def __init__(self, scheme: Any) -> None:
+        super().__init__(scheme)
+        self.fixed["V_RESIDUAL"] //= 2
 
 
 def main() -> None:
@@ -329,9 +350,13 @@ def main() -> None:
         runs[f"{name}-packed"] = run(name, "packed", torch.bfloat16, False, 4)
         runs[f"{name}-writes-in-forward"] = run(name, "writes-in-forward", torch.float32, False, 5)
         runs[f"{name}-fixed"] = run(name, "planes-first", torch.bfloat16, True, 2)
-    runs["kivi4-group64"] = run(
-        "kivi4", "planes-first", torch.float32, False, 3, {"group": 32, "step": 64, "residual": 7}
-    )
+    changed = {"group": 32, "step": 64, "residual": 7}
+    runs["kivi4-group64"] = run("kivi4", "planes-first", torch.float32, False, 3, changed)
+    one = one_launch.OneLaunch
+    for name in ("kivi4", "kivi2", "first256_int4"):
+        runs[f"{name}-one-launch"] = run(name, "planes-first", torch.bfloat16, True, 6, launch=one)
+        runs[f"{name}-one-launch-blocks"] = run(name, "blocks-first", torch.float32, True, 7, launch=one)
+    runs["kivi4-group64-one-launch"] = run("kivi4", "blocks-first", torch.float16, True, 3, changed, one)
     print(json.dumps({"runs": runs, "refusals": refusals(), "broken": broken(), "recorded": recorded()}))
 
 

@@ -35,6 +35,7 @@ from adrbench.kernels.formats import scheme
 from adrbench.serve.simulation import attach
 from adrbench.serve.simulation.caches import PlainCache, plain_cache, plane_dimension
 from adrbench.serve.simulation.engine import Simulation
+from adrbench.serve.simulation.one_launch import OneLaunch, takes
 from adrbench.serve.simulation.windows import Step
 
 EVERY = 4
@@ -148,7 +149,7 @@ def one_scheme(bench: Bench, name: str) -> dict[str, Any]:
             problems.append("the pool was large enough for all: nothing was preempted")
         found |= {"preempted": crowded, "afterwards": again}
     assert simulation is not None
-    facts = {key: simulation.counts.facts.get(key) for key in ("readers", "layers")}
+    facts = {key: simulation.counts.facts.get(key) for key in ("readers", "one_launch", "layers")}
     facts["implementation"] = simulation.counts.facts.get("backend")
     seen, quantised = simulation.counts.read()
     return found | facts | {"tokens_seen": seen, "tokens_quantised": quantised, "problems": problems}
@@ -249,20 +250,25 @@ def no_syncs(spec: dict[str, Any], name: str) -> dict[str, Any]:
     key, value = (torch.randn(4, heads, dim, dtype=torch.bfloat16, device=device) for _ in range(2))
     for state in states:
         state.cache = PlainCache(dict(zip(("key", "value"), cache.unbind(1), strict=True)))
-    steps = [Lengths([128, 256, 300, 1], 19, device) for _ in range(2)]
+    ways: list[OneLaunch | None] = [None, None]
+    if simulation.windowed and takes(simulation.scheme):
+        ways.append(OneLaunch(simulation.scheme))
+        if problem := ways[-1].trial(heads, dim, 16, torch.bfloat16, torch.device(device)):
+            raise RuntimeError(f"one launch: {problem}")
+    steps = [Lengths([128, 256, 300, 1], 19, device) for _ in ways]
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for step in steps:
+        for simulation.one_launch, step in zip(ways, steps, strict=True):
             for state in states:
                 if simulation.windowed:
-                    simulation.count(state, slots, simulation.replace(state, step, 16, False)["key"].count)
+                    simulation.count(state, slots, simulation.replace(state, step, 16, False))
                 else:
                     simulation.count(state, slots)
                     simulation.rows(state, key, value)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    return {"windowed": simulation.windowed}
+    return {"windowed": simulation.windowed, "one_launch": ways[-1] is not None}
 
 
 def syncs(spec: dict[str, Any], report: Any) -> None:
