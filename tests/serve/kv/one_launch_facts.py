@@ -79,12 +79,13 @@ def fallback() -> dict[str, Any]:
 
 
 def switched() -> list[bool]:
-    """Whether an engine on a GPU would take the kernel: by default, and where it is turned off."""
+    """Whether an engine on a GPU would take the kernel: by default, where it is asked for, where it is turned off."""
     found, available = [], torch.cuda.is_available
     torch.cuda.is_available = lambda: True
     try:
-        for value in ("1", "0"):
-            os.environ[attach.ONE_LAUNCH_VARIABLE] = value
+        os.environ.pop(attach.ONE_LAUNCH_VARIABLE, None)
+        for value in ("", "1", "0"):
+            os.environ |= {attach.ONE_LAUNCH_VARIABLE: value} if value else {}
             attach.activate({"kv_simulation": {"scheme": "kivi4"}}, None)
             found.append(attach.ACTIVE.simulation.one_launch is not None)
     finally:
