@@ -1,6 +1,7 @@
 # What all rules share: the shell line of a job, interpreters, paths of evidence.
 import json
 import os
+import re
 
 from adrbench.decide.interleave import Order
 from adrbench.evidence import canonical

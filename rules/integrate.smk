@@ -22,6 +22,32 @@ rule integrate:
         device_job("integrate")
 
 
+# A mechanism that the platform cannot have is recorded with its reason: no device is leased or queued for.
+BLOCKED = [mechanism.name for mechanism in PLATFORM.integrate if mechanism.blocked]
+if BLOCKED:
+
+    rule integrate_blocked:
+        output:
+            evidence=f"{RESULTS}/integrate/{{name}}.json",
+        wildcard_constraints:
+            name="|".join(map(re.escape, BLOCKED)),
+        log:
+            f"{LOGS}/integrate/{{name}}.log",
+        conda:
+            "../envs/analysis.yaml"
+        container:
+            PLATFORM.serve.container
+        params:
+            spec=lambda wildcards: specification(integration(wildcards)),
+            code=code_digest("integrate"),
+        message:
+            "integrate: {wildcards.name} is blocked here (log: {log})"
+        shell:
+            job("integrate")
+
+    ruleorder: integrate_blocked > integrate
+
+
 # Arms that must refuse to start on this architecture: failing as they should is what passes.
 rule refusal:
     input:

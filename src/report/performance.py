@@ -123,14 +123,24 @@ def phases(context: Context, document: str) -> list[Phase]:
     ]
 
 
+def on_device(context: Context, document: str) -> bool:
+    """Whether a profile's trace has the device's own kernels."""
+    table = context.store.raw(document, "measured", "phases") or {}
+    return any("device" in row for row in table.values())
+
+
 def class_shares(context: Context, document: str, names: list[str]) -> list[ClassShare]:
-    """Operation classes by their share of each phase's operator time, the biggest in decode first."""
+    """Operation classes by their share of each phase's operator time, the biggest in decode first.
+
+    Of the device's kernels where its trace has them: the host's operators are launches then, and say nothing of time.
+    """
     shares: dict[str, list[Cell]] = {}
     for index, phase in enumerate(names):
-        classes = context.store.raw(document, "measured", "phases", phase, "classes") or {}
+        path = ("measured", "phases", phase, *(("device",) if on_device(context, document) else ()), "classes")
+        classes = context.store.raw(document, *path) or {}
         total = sum(classes.values())
         for name in classes:
-            seconds = context.store.cell(document, "measured", "phases", phase, "classes", name, unit="s")
+            seconds = context.store.cell(document, *path, name, unit="s")
             row = shares.setdefault(name, [MISSING] * len(names))
             row[index] = (
                 derive(lambda value, whole=total: value / whole, seconds, unit="fraction") if total else MISSING
@@ -157,6 +167,7 @@ def performance(context: Context, team: Document) -> Performance:
         ceilings=ceilings(context),
         phases=found,
         classes=class_shares(context, document, [phase.name for phase in found]),
+        on_device=on_device(context, document),
         step=store.cell(document, *decode, "step_seconds", unit="s"),
         step_bytes=store.cell(document, *decode, "bytes_per_step", unit="bytes"),
         kv_share=store.cell(document, *decode, "kv_share", unit="fraction"),

@@ -149,6 +149,7 @@ class Performance:
     ceilings: list[Ceiling]
     phases: list[Phase]
     classes: list[ClassShare]
+    on_device: bool
     step: Cell
     step_bytes: Cell
     kv_share: Cell

@@ -303,3 +303,20 @@ def test_block_b_says_which_kernels_take_the_time_and_what_to_change(spec: Spec)
         "zh": ["换 attention backend 或 kernel", "已由 graph 重放", "vLLM 加载所占内存", "依据设备在 step 内"],
     }
     assert [words for words in wanted[spec.language] if words not in text] == []
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_classes_are_the_devices_kernels_where_its_trace_has_them(spec: Spec) -> None:
+    """Operators of the host are launches there: 71 % of a decode step was told as host that a device spent in kernels."""
+    store = open_store(spec)
+    data = store.documents["profile/auto"].data
+    assert data is not None
+    for row in data["measured"]["phases"].values():
+        row["classes"] = {"copy": 0.9, "gemm": 0.1}
+        row["device"] = {"classes": {"gemm": 0.25, "kv_write": 0.75}}
+    said = text_of(spec, store)
+    table = said[said.index("kv_write") :].split("\n\n")[0]
+    assert re.search(r"^kv_write \| 75 % \| 75 % \| 75 % \|$", table, re.MULTILINE)
+    assert "copy |" not in table
+    heading = {"en": "By class of the device's kernels", "zh": "按设备 kernel 类别"}[spec.language]
+    assert heading in said

@@ -62,6 +62,14 @@ def test_a_target_of_another_platform_is_answered_with_the_call_that_makes_it(ta
     assert snakemake(tmp_path, "-n", "--quiet", "all", "--config", "platform=h200-8b", "--", target).returncode == 0
 
 
+def test_a_blocked_mechanism_asks_for_no_device(snakemake, tmp_path):
+    """It starts nothing: on a queue it would wait for a device, on a host without one it failed."""
+    target = "results/h200-8b/integrate/L2.json"
+    done = snakemake(tmp_path, "--cores", "1", target, "--config", "platform=h200-8b")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "blocked" in json.loads((tmp_path / target).read_text())["measured"]
+
+
 @pytest.mark.parametrize("adr", ["adr0009", "adr0010", "adr0011", "adr0013"])
 @pytest.mark.parametrize("name", ["h200-8b", "h200-27b", "h200-small", "nvidia"])
 def test_reports_of_the_nvidia_platforms_are_planned(name, adr, snakemake, tmp_path):
