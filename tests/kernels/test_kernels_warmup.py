@@ -52,7 +52,9 @@ def test_a_warm_up_that_fails_keeps_the_server_from_starting(found):
 
 def test_a_variant_that_comes_late_is_reported(found):
     watched = found["watched"]
-    assert watched["warmed"] == {"store": 1}
-    assert watched["late"] == ["store"]
-    assert watched["reported"] == [{"compiled_late": "store"}]
-    assert watched["others"] == ["store", "other"] * 2  # a hook that was there is called as before
+    assert watched["warmed"] == {"store_blocks_kernel": 1, "load_kernel": 1}
+    assert watched["late"] == ["load_kernel"]
+    assert watched["reported"] == [{"compiled_late": "load_kernel"}]
+    assert watched["compiled"] == ["a", "b", "c", "other"]
+    assert watched["binaries"] == ["binary of a", "binary of b", "binary of c"]
+    assert watched["earlier"] == {}

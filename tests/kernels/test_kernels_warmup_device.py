@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""The warm-up of CUSTOM on a GPU: Triton's own hook counts what is compiled or loaded, before and after it.
+"""The warm-up of CUSTOM on a GPU: what Triton compiles or loads is counted, before and after it.
 
 Runs where torch sees an accelerator and vLLM is installed, is skipped elsewhere. Each test clears the kernels that this
 process has already, so the order of tests does not matter. Cannot prove: graphs, a whole server.
@@ -20,22 +20,14 @@ pytest.importorskip("vllm")
 sys.path.append(str(Path(__file__).parent))
 import warmup_steps as served
 from adrbench.kernels.backend import warmup
-from adrbench.kernels.decode import grouped, kernel, unpacked, window
-from adrbench.kernels.store import kernel as store_kernel
-from adrbench.kernels.store import load_kernel, window_kernel, window_load
 from adrbench.serve import plugin
-from triton.runtime.jit import JITFunction
-
-MODULES = (grouped, kernel, unpacked, window, store_kernel, load_kernel, window_kernel, window_load)
 
 
 @pytest.fixture
 def fresh():
     """A process in which none of our kernels has been launched."""
-    for module in MODULES:
-        for found in vars(module).values():
-            if isinstance(found, JITFunction):
-                found.device_caches.clear()
+    for kernel in warmup.kernels():
+        kernel.device_caches.clear()
 
 
 @pytest.fixture

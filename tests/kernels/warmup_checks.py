@@ -29,7 +29,8 @@ from adrbench.kernels.backend import attention, prefill, warmup
 from adrbench.kernels.decode import launch
 from adrbench.kernels.decode.config import Target
 from adrbench.kernels.gate.compile import target_of
-from triton import knobs
+from adrbench.kernels.store import kernel as store_kernel
+from adrbench.kernels.store import load_kernel
 from triton.compiler import make_backend
 from triton.runtime import jit
 from vllm import triton_utils
@@ -54,7 +55,9 @@ def launched(self, *args, grid, warmup, **kwargs):
     KEYS.add((self.fn.__name__, str(specialization), str(sorted(options.items()))))
 
 
+COMPILED = []
 jit.JITFunction.run = launched
+jit.JITFunction._do_compile = lambda _self, key: COMPILED.append(key) or f"binary of {key}"
 launch.current_target = lambda: Target("cuda" if TARGET.startswith("sm") else "hip", 132)
 
 
@@ -132,19 +135,20 @@ def broken(*_args):
 
 
 def watched():
-    """What is reported of variants that come while the warm-up runs, and of ours and others' that come after it."""
-    reported, calls = [], []
-    knobs.runtime.jit_post_compile_hook = lambda **facts: calls.append(facts["fn"].name)
-    found = warmup.watch()
+    """What is counted and reported of variants that Triton compiles during the warm-up and after it."""
+    reported = []
+    store, load = store_kernel.store_blocks_kernel, load_kernel.load_kernel
+    earlier, found = warmup.watch(), warmup.watch()
     with mock.patch.object(plugin, "report", lambda **facts: reported.append(facts)):
-        for late in (False, True):
-            for module, name in (("adrbench.kernels.store.kernel", "store"), ("vllm.attention", "other")):
-                knobs.runtime.jit_post_compile_hook(fn=jit.JitFunctionInfo(module, name, None))
-            if not late:
-                found.close()
-    return {"reported": reported, "warmed": found.warmed, "late": found.late, "others": calls}
+        binaries = [store._do_compile("a"), load._do_compile("b")]
+        found.close()
+        binaries.append(load._do_compile("c"))
+        vars(triton_unified_attention)[OTHERS]._do_compile("other")
+    return {"reported": reported, "warmed": found.warmed, "late": found.late, "compiled": COMPILED,
+            "binaries": binaries, "earlier": earlier.warmed}  # fmt: skip
 
 
+OTHERS = next(name for name in vars(triton_unified_attention) if name.startswith("kernel_unified_attention"))
 STEPS_OF = warmup.steps_of
 print("RESULT" + json.dumps({
     "served": late("flash"), "triton": late("triton"),

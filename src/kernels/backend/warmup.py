@@ -17,10 +17,15 @@ from typing import Any
 
 import torch
 from adrbench.kernels.backend.attention import CustomBackend
+from adrbench.kernels.decode import grouped, unpacked, window
+from adrbench.kernels.decode import kernel as decode_kernel
 from adrbench.kernels.decode.launch import config_of
 from adrbench.kernels.formats.layout import PageLayout
+from adrbench.kernels.store import kernel as store_kernel
+from adrbench.kernels.store import load_kernel, window_kernel, window_load
 from adrbench.kernels.store.launch import BLOCKS_FROM_TOKENS
 from adrbench.serve import plugin
+from triton.runtime.jit import JITFunction
 
 PROMPT = 2048
 """Tokens of the longest prompt of a warm-up step: FlashAttention cuts long and short prompts differently."""
@@ -121,10 +126,8 @@ class Compilations:
     late: list[str] = field(default_factory=list)
     closed: bool = False
 
-    def seen(self, module: str, name: str) -> None:
+    def seen(self, name: str) -> None:
         """Count one variant; one that comes late is reported, so that it is known from the evidence."""
-        if not module.startswith("adrbench.kernels"):
-            return
         if self.closed:
             self.late.append(name)
             plugin.report(compiled_late=name)
@@ -136,21 +139,33 @@ class Compilations:
 
 
 def watch() -> Compilations:
-    """Count from now on; costs nothing but at a compilation. Triton without ``knobs`` cannot be watched."""
+    """Count from now on, in place of an earlier count.
+
+    Costs nothing but at a compilation, and concerns our kernels only: Triton's global hook would have the arguments of
+    everybody's kernels written as JSON, which not all can be. Triton without ``_do_compile`` is not watched.
+    """
     found = Compilations()
-    try:
-        from triton import knobs
-    except ImportError:
-        return found
-    before = knobs.runtime.jit_post_compile_hook
-
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        function = kwargs["fn"]
-        found.seen(function.module, function.name)
-        return before(*args, **kwargs) if before else None
-
-    knobs.runtime.jit_post_compile_hook = compiled
+    for kernel in kernels():
+        original = getattr(kernel, "_do_compile", None)
+        original = getattr(original, "original", original)
+        if original is not None:
+            kernel._do_compile = _counted(original, kernel.fn.__name__, found)
     return found
+
+
+def kernels() -> list[Any]:
+    """Every compiled function of our modules; none in the interpreter."""
+    modules = (grouped, decode_kernel, unpacked, window, store_kernel, load_kernel, window_kernel, window_load)
+    return [found for module in modules for found in vars(module).values() if isinstance(found, JITFunction)]
+
+
+def _counted(original: Any, name: str, found: Compilations) -> Any:
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        found.seen(name)
+        return original(*args, **kwargs)
+
+    compiled.original = original  # type: ignore[attr-defined]
+    return compiled
 
 
 def _kinds(worker: Any) -> list[tuple[Any, torch.Tensor, Any]]:
