@@ -23,9 +23,21 @@ def test_backend_serves_prompts_chunks_and_decodes_and_its_pool_grows(checks, sc
     assert found["layer"]["ours"][0] == "PageSpec"
     assert found["layer"]["other"] == ["FullAttentionSpec", 262144]
     assert found["page"] == 64
+    assert_warmed_without_a_trace(found)
     hybrid = found["hybrid"]
     assert hybrid["bytes"] == hybrid["padded"] >= 3_207_168
     assert hybrid["tokens"] % 16 == 0
+
+
+def assert_warmed_without_a_trace(found):
+    changed, tokens, steps = found["warm-up"]
+    assert changed == 0
+    assert tokens >= 128  # prompts that are stored block by block
+    assert steps >= 4
+
+
+def test_warming_up_a_window_leaves_its_pages_alone(windowed):
+    assert_warmed_without_a_trace(windowed)
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,23 @@ def worker_of(scheme, device, dtype=torch.bfloat16, many=(REQUESTS, TOKENS, REAC
     return types.SimpleNamespace(vllm_config=config, model_runner=runner), layer, builder
 
 
+def bytes_changed(scheme, attend):
+    """Bytes of a cache that the warm-up changes when its kernels run, in fp16 on a CPU; its largest step, its steps."""
+    from unittest import mock
+
+    from adrbench.kernels.backend import attention, warmup
+
+    attention.attend_for = lambda _dim: ("torch", attend)
+    worker, layer, builder = worker_of(scheme, "cpu", torch.float16, many := (5, 140, 200))
+    cache = layer.kv_cache[0]
+    cache.fill_(17)
+    before = cache.clone()
+    with mock.patch.object(warmup.plugin, "report"):
+        warmup.warm_up(worker)
+    steps = warmup.steps_of(layer.impl.cache_of(cache).layout, builder.reach, *many[:2])
+    return [int((cache != before).sum()), max(step.tokens for step in steps), len(steps)]
+
+
 def mixes(seed, many=(REQUESTS, TOKENS, REACH)):
     """Endless random steps, (tokens before, tokens now) of each request, single tokens first."""
     chance = random.Random(seed)
