@@ -33,7 +33,8 @@ device_tests() { # device_tests NAME SECONDS PYTEST-ARGUMENTS...: the kernels' t
   local name=$1 limit=$2
   shift 2
   part "$name" "$limit" bash -c '
-    "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" --junitxml="$0.xml" "$@" tests/kernels/test_kernels_device.py
+    "$PYTHON" -m pytest -q -p no:cacheprovider -n "$WORKERS" --junitxml="$0.xml" "$@" tests/kernels/test_kernels_device.py \
+      tests/kernels/test_kernels_warmup_device.py
     code=$?
     "$PYTHON" benchmarks/outcomes.py "$0.xml" "$0.json"
     exit $code' "$RESULTS/kernels_$name" "$@"

@@ -47,7 +47,11 @@ class Serve(Section):
     baseline_rounds: int | None = Field(
         None, ge=1, le=MOST_ROUNDS, description="more rounds for the baseline (the A/A control)"
     )
-    warmup_requests: int = Field(2, ge=0, description="requests before each tier, measured but excluded")
+    warmup_requests: int = Field(
+        2,
+        ge=0,
+        description="uncounted requests before each tier: its first prompt, all at once up to its concurrency",
+    )
     goodput: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="limits in ms for goodput, by `ttft`, `tpot`, `e2el`; empty: no goodput"
     )

@@ -72,6 +72,7 @@ class Report:
     tiers: list[str]
     tiers_asked: list[TierRow]
     rounds: list[Phrase]
+    stalls: list[Phrase]
     serving: list[ServingRow]
     loads: list[DeviceLoad]
     noise: list[NoiseRow]

@@ -201,6 +201,7 @@ def collect(spec: Spec, store: Store) -> Report:
         ways=ways(context, own, levels),
         tiers_asked=serving.tier_rows(context),
         rounds=serving.rounds(context),
+        stalls=serving.stalls(context),
         tiers=context.tiers,
         serving=serving.serving_rows(context),
         loads=serving.device_loads(context),

@@ -80,6 +80,29 @@ def rounds(context: Context) -> list[Phrase]:
     return found
 
 
+def stalls(context: Context) -> list[Phrase]:
+    """Rounds in which something happened once: a wait that stands alone, kernels compiled under load."""
+    found = []
+    for arm in context.served_arms():
+        late: dict[str, set[str]] = {}
+        for tier in context.tiers:
+            for name in context.documents(arm, tier):
+                number = str(context.store.raw(name, "round"))
+                reports = context.store.raw(name, "resolved", "plugin") or []
+                late[number] = {report["compiled_late"] for report in reports if report.get("compiled_late")}
+                if context.store.raw(name, "measured", "stalls", "unusual"):
+                    key = ("measured", "stalls")
+                    longest, third = (context.store.cell(name, *key, "longest_ms", n, unit="ms") for n in (0, 2))
+                    at = context.store.cell(name, *key, "at_s", unit="s")
+                    values = {"longest": longest, "third": third, "at": at, "round": number, "tier": tier}
+                    found.append(Phrase("stalls.unusual", {"arm": context.title(arm), **values}))
+        for number, names in sorted(late.items()):
+            if names:
+                values = {"round": number, "names": ", ".join(sorted(names))}
+                found.append(Phrase("stalls.compiled", {"arm": context.title(arm), **values}))
+    return found
+
+
 def tier_rows(context: Context) -> list[TierRow]:
     """The workloads, as the platform file asks for them and as the baseline got them."""
     rows = []

@@ -24,6 +24,7 @@ from adrbench.serve import bench
 from adrbench.serve.answers import greedy_answers
 from adrbench.serve.process import tail
 from adrbench.serve.prompts import write_prompts
+from adrbench.serve.resolved import compiled_late
 from adrbench.serve.server import Server, serving
 from adrbench.serve.spec import weight_notes
 
@@ -163,6 +164,10 @@ def work(spec: dict[str, Any], output: Path) -> None:
         evidence.write(paths[name], document)
         tokens_per_s = document.measured["output_tokens_per_s"]
         say(f"{name}: {tokens_per_s:.1f} output tok/s, TTFT p50 {document.measured['ttft_ms']['p50']:.0f} ms")
+        if (waits := document.measured["stalls"])["unusual"]:
+            say(f"{name}: one wait of {waits['longest_ms'][0]:.0f} ms for a token, {waits['at_s']:.1f} s in")
+    if late := compiled_late(resolved["plugin"]):
+        say(f"compiled or loaded while requests were served: {', '.join(late)}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any
 
 from adrbench.job import JobError
 from adrbench.serve.resolved import metric_sum
+from adrbench.serve.stalls import stalls
 
 PERCENTILES = (50, 90, 99)
 # CPU time that vLLM's client spends per streamed chunk, measured as 27-37 us; the upper figure is used.
@@ -139,6 +140,7 @@ def measure(
         "total_tokens_per_s": result["total_token_throughput"],
         "goodput_requests_per_s": result.get("request_goodput", result.get("request_goodput:")) if goodput else None,
         "per_request": request_times(result),
+        "stalls": stalls(result),
         "server_prompt_tokens": delta("vllm:prompt_tokens_total"),
         "server_generation_tokens": delta("vllm:generation_tokens_total"),
         "prefix_cache_hits": delta("vllm:prefix_cache_hits_total"),

@@ -100,6 +100,26 @@ def read_plugin_report(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
+def compiled_late(reports: list[dict[str, Any]]) -> list[str]:
+    """Kernels of CUSTOM that were compiled or loaded after its warm-up, each once (kernels/backend/warmup.py)."""
+    return sorted({report["compiled_late"] for report in reports if report.get("compiled_late")})
+
+
+def check_warm_up(reports: list[dict[str, Any]]) -> None:
+    """Refuse a server whose CUSTOM backend was not warmed up: it would compile kernels while requests are served.
+
+    Raises:
+        JobError: ``not-warmed-up``.
+    """
+    serves = any(report.get("mechanism") == "L3" and report.get("scheme") for report in reports)
+    if serves and not any(report.get("warmup_steps") and report.get("engine") for report in reports):
+        raise JobError(
+            "not-warmed-up",
+            f"the backend CUSTOM serves and no engine process warmed its kernels up (reports: {reports}); does this "
+            "vLLM start its workers in another way than kernels/backend/install.py knows?",
+        )
+
+
 def read_kv_simulation(folder: Path) -> dict[str, Any] | None:
     """What the simulated KV scheme did so far in the engine process (serve/simulation); None without one.
 
@@ -170,4 +190,5 @@ def check_resolved(spec: ServerSpec, resolved: dict[str, Any]) -> None:
             f"the plugin's {mechanism} was not active in the engine process (reports: {resolved['plugin']}); is "
             "pythonpath/ on the interpreter's PYTHONPATH and vllm's plugin loading not restricted by VLLM_PLUGINS?",
         )
+    check_warm_up(resolved["plugin"])
     check_kv_simulation(spec.expect.kv_simulation, resolved["kv_simulation"])

@@ -24,7 +24,13 @@ from adrbench.redact import redact, redact_file
 from adrbench.serve.memory import used_bytes, wait_free
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.process import Guarded, job_environment, run_guarded
-from adrbench.serve.resolved import check_quantised, check_resolved, read_kv_simulation, read_resolved
+from adrbench.serve.resolved import (
+    check_quantised,
+    check_resolved,
+    read_kv_simulation,
+    read_plugin_report,
+    read_resolved,
+)
 from adrbench.serve.spec import ServerSpec
 
 SERVED_NAME = "model"
@@ -239,8 +245,11 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         redact_file(process.log, [api_key])
         say("server stopped")
         if "kv_simulation" in resolved:
-            # The counts of the whole load replace those of the first completion.
-            resolved["kv_simulation"] = read_kv_simulation(folder)
+            # What was counted and reported in the whole load replaces what there was after the first completion.
+            resolved |= {
+                "kv_simulation": read_kv_simulation(folder),
+                "plugin": read_plugin_report(folder / "plugin.jsonl"),
+            }
         wait_free(spec.device_kind, memory_before)
     check_quantised(spec.expect.kv_simulation, resolved["kv_simulation"])
 

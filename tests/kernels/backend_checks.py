@@ -24,6 +24,7 @@ from adrbench.kernels.decode.reference import attend
 from adrbench.kernels.formats import scheme
 from adrbench.serve import plugin
 from backend_steps import attend_rows, metadata
+from warmup_steps import bytes_changed
 
 PAGE, HEADS, KV_HEADS, DIM = 32, 6, 2, 64
 
@@ -161,4 +162,5 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 assert AttentionBackendEnum.CUSTOM.get_class() is CustomBackend
 print("RESULT" + json.dumps({"steps": served_steps(), "pool": pool(), "layer": layer_spec(), "hybrid": hybrid(),
-                             "page": CustomBackend.get_preferred_block_size(16)}))  # fmt: skip
+                             "page": CustomBackend.get_preferred_block_size(16),
+                             "warm-up": bytes_changed(SCHEME, attend_rows)}))  # fmt: skip

@@ -18,7 +18,7 @@ def attend_rows(q, key, value, out, q_starts, k_starts, longest_q, longest_k, sc
             out[row] = attend(q[row], key[k_first:end], value[k_first:end], scale).to(out.dtype)
 
 
-def metadata(builder, steps, table, slots):
+def metadata(builder, steps, table, slots, device="cpu"):
     """vLLM's common metadata of one step; ``steps``: (tokens before, tokens now) of each request."""
     from vllm.v1.attention.backend import CommonAttentionMetadata
 
@@ -27,7 +27,8 @@ def metadata(builder, steps, table, slots):
     starts = torch.zeros(len(steps) + 1, dtype=torch.int32)
     starts[1:] = queries.cumsum(0)
     fields = {
-        "query_start_loc": starts, "query_start_loc_cpu": starts, "seq_lens": lengths, "num_reqs": len(steps),
+        "query_start_loc": starts.to(device), "query_start_loc_cpu": starts, "seq_lens": lengths.to(device),
+        "num_reqs": len(steps),
         "num_actual_tokens": int(starts[-1]), "max_query_len": int(queries.max()), "max_seq_len": int(lengths.max()),
         "block_table_tensor": table, "slot_mapping": slots, "seq_lens_cpu_upper_bound": lengths,
         "_seq_lens_cpu": lengths,

@@ -5,53 +5,15 @@ that are not there are skipped. Cannot prove: compiled parts of vLLM, graphs, sp
 """
 
 import ast
-import json
-import os
-import subprocess
-import zipfile
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-SERVE = ROOT / ".envs/serve/bin/python"
-VERSIONS = ("0.18.1", "0.20.2")
-
-pytestmark = pytest.mark.skipif(not SERVE.exists(), reason="the serving environment is not set up")
-
-
-def wheel_of(version: str) -> Path | None:
-    folders = [ROOT / ".envs/wheels", *([Path(found)] if (found := os.environ.get("ADRBENCH_WHEELS")) else [])]
-    return next((wheel for folder in folders for wheel in folder.glob(f"vllm*-{version}-*.whl")), None)
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def sources(request, tmp_path_factory):
-    """Folder with the Python files of one version."""
-    wheel = wheel_of(request.param)
-    if wheel is None:
-        pytest.skip(f"no wheel of vLLM {request.param}")
-    folder = tmp_path_factory.mktemp("vllm")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".py")])
-    return folder
-
-
-def checks(sources: Path, *arguments: str, script: str = "backend_checks.py") -> dict:
-    path = f"{ROOT / 'pythonpath'}{os.pathsep}{sources}"
-    done = subprocess.run(
-        [str(SERVE), str(ROOT / "tests/kernels" / script), *arguments],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return json.loads(done.stdout.partition("RESULT")[2])
 
 
 @pytest.mark.parametrize(
     ("scheme", "ratio", "error"), [("int8_per_token_head", 1.93, 0.013), ("int4_per_token_head", 3.7, 0.2)]
 )
-def test_backend_serves_prompts_chunks_and_decodes_and_its_pool_grows(sources, scheme, ratio, error):
-    found = checks(sources, scheme)
+def test_backend_serves_prompts_chunks_and_decodes_and_its_pool_grows(checks, scheme, ratio, error):
+    found = checks(scheme)
     fresh, mixed, decoded = found["steps"]
     assert fresh < 1e-3  # rows of this step are not quantised
     assert mixed < error
@@ -61,14 +23,26 @@ def test_backend_serves_prompts_chunks_and_decodes_and_its_pool_grows(sources, s
     assert found["layer"]["ours"][0] == "PageSpec"
     assert found["layer"]["other"] == ["FullAttentionSpec", 262144]
     assert found["page"] == 64
+    assert_warmed_without_a_trace(found)
     hybrid = found["hybrid"]
     assert hybrid["bytes"] == hybrid["padded"] >= 3_207_168
     assert hybrid["tokens"] % 16 == 0
 
 
+def assert_warmed_without_a_trace(found):
+    changed, tokens, steps = found["warm-up"]
+    assert changed == 0
+    assert tokens >= 128  # prompts that are stored block by block
+    assert steps >= 4
+
+
+def test_warming_up_a_window_leaves_its_pages_alone(windowed):
+    assert_warmed_without_a_trace(windowed)
+
+
 @pytest.fixture(scope="module")
-def windowed(sources):
-    return checks(sources, script="window_checks.py")
+def windowed(checks):
+    return checks(script="window_checks.py")
 
 
 def test_a_window_lives_in_pages_of_its_request(windowed):
@@ -128,6 +102,11 @@ OVERRIDDEN = {
         "SingleTypeKVCacheManager": ["get_num_blocks_to_allocate", "allocate_new_blocks"],
     },
     "vllm/v1/worker/block_table.py": {"BlockTable": ["__init__"]},
+    "vllm/v1/worker/worker_base.py": {
+        "WorkerBase": ["compile_or_warm_up_model"],
+        "WorkerWrapperBase": ["__getattr__"],
+    },
+    "vllm/v1/worker/utils.py": {"AttentionGroup": ["get_metadata_builder"]},
 }
 """What we override, call or replace, by file and class."""
 
@@ -141,6 +120,8 @@ EXPECTED = {
     "get_preferred_block_size": ["cls", "default_block_size"],
     "get_kv_cache_spec": ["self", "vllm_config"],
     "merge": ["cls", "specs"],
+    "compile_or_warm_up_model": ["self"],
+    "get_metadata_builder": ["self", "ubatch_id"],
 }  # fmt: skip
 """Arguments that our versions of these assume."""
 

@@ -26,6 +26,7 @@ from adrbench.kernels.formats.layout import PagedCache, PageLayout, Ring
 from adrbench.kernels.store import windowed
 from adrbench.serve import plugin
 from backend_steps import attend_rows, metadata
+from warmup_steps import bytes_changed
 
 plugin._observe = lambda: None  # the platform here is the CPU's
 plugin.register()
@@ -235,4 +236,15 @@ def pool():
 
 
 assert AttentionBackendEnum.CUSTOM.get_class() is backend.CustomWindowedBackend
-print("RESULT" + json.dumps({"served": served(), "longest": longest(), "refusals": refusals(), "pool": pool()}))
+print(
+    "RESULT"
+    + json.dumps(
+        {
+            "served": served(),
+            "longest": longest(),
+            "refusals": refusals(),
+            "pool": pool(),
+            "warm-up": bytes_changed(SCHEME, attend_rows),
+        }
+    )
+)

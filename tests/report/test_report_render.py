@@ -132,6 +132,28 @@ def test_rejections_are_counted_by_reason(example: ModuleType, tmp_path: Path) -
     assert "incomplete | 2" not in text_of(spec)
 
 
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_a_round_in_which_something_happened_once_is_named_under_the_table(spec: Spec) -> None:
+    store = open_store(spec)
+    before = text_of(spec, store)
+    name = next(name for name in sorted(store.documents) if name.startswith("serve/auto/"))
+    data = store.documents[name].data
+    assert data is not None
+    assert "one wait for a token" not in before
+    assert "compiled or loaded while" not in before
+    store.documents[name].data = changed = copy.deepcopy(data)
+    waits = {"longest_ms": [836.2, 326.0, 273.0], "at_s": 0.16}
+    changed["measured"]["stalls"] = {**waits, "unusual": False}
+    assert text_of(spec, store) == before
+    changed["measured"]["stalls"] = {**waits, "unusual": True}
+    changed["resolved"]["plugin"] = [{"engine": True, "compiled_late": "load_kernel"}] * 2
+    text = text_of(spec, store)
+    store.documents[name].data = data
+    assert re.search(r"\* .*tier \w+, round 1: one wait for a token of .*836", text)
+    assert text.count("compiled or loaded while requests were served: load_kernel.") == 1
+
+
 @pytest.mark.parametrize("platform", sorted(path.stem for path in (ROOT / "config/platforms").glob("*.yaml")))
 def test_a_platform_without_evidence_is_unverified(example: ModuleType, adr: str, language: str, platform: str) -> None:
     """No file at all: every platform's report renders, and says of each measured cell that nobody measured it."""

@@ -12,7 +12,14 @@ from adrbench.serve.answers import greedy_answers
 from adrbench.serve.dtypes import kv_cache_dtypes, read_dtypes
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.prompts import make_prompts, write_prompts
-from adrbench.serve.resolved import check_resolved, metric_labels, metric_sum, read_resolved
+from adrbench.serve.resolved import (
+    check_resolved,
+    check_warm_up,
+    compiled_late,
+    metric_labels,
+    metric_sum,
+    read_resolved,
+)
 from adrbench.serve.server import command, server_environment
 from adrbench.serve.spec import ServerSpec
 
@@ -222,6 +229,28 @@ def test_a_setting_that_resolved_otherwise_is_refused(tmp_path):
     ]:
         with pytest.raises(JobError, match=word):
             check_resolved(ServerSpec(**spec, expect=expect), resolved)
+
+
+WARMED = {"engine": True, "warmup_steps": 12, "warmed": {"load_kernel": 1}}
+
+
+@pytest.mark.parametrize("reports", [[], [{"mechanism": "L3", "engine": True}], [{**WARMED}]])
+def test_only_a_backend_of_ours_needs_a_warm_up(reports):
+    check_warm_up(reports)
+
+
+@pytest.mark.parametrize("other", [{}, {**WARMED, "engine": False}, {**WARMED, "warmup_steps": 0}])
+def test_a_backend_of_ours_that_was_not_warmed_up_is_refused(other):
+    serves = {"mechanism": "L3", "scheme": "int8_per_token_head", "engine": True}
+    check_warm_up([serves, WARMED])
+    with pytest.raises(JobError, match="no engine process warmed") as caught:
+        check_warm_up([serves, other])
+    assert caught.value.reason == "not-warmed-up"
+
+
+def test_kernels_that_came_late_are_listed_once():
+    late = [{"compiled_late": name} for name in ("store", "load", "store")]
+    assert compiled_late([WARMED, *late]) == ["load", "store"]
 
 
 def test_key_is_in_the_environment_and_nowhere_in_argv():

@@ -1,4 +1,4 @@
-"""Registers CUSTOM in the running vLLM: the backend class, and the bytes of its pages.
+"""Registers CUSTOM in the running vLLM: the backend class, the bytes of its pages, and its warm-up.
 
 Three places of vLLM know a page's size before any backend is asked: the attention layer's
 specification, the manager chosen by the specification's type, and, for hybrid models, the search for a
@@ -36,6 +36,7 @@ def install(scheme: str) -> None:
     _specify(scheme, found.depends_on_length)
     _manage(found.depends_on_length)
     _align_hybrid(scheme)
+    _warm_up_workers()
 
 
 def _is_ours(layer: Any) -> bool:
@@ -130,3 +131,31 @@ def _align_hybrid(scheme: str) -> None:
 def _chosen(vllm_config: Any) -> bool:
     backend = vllm_config.attention_config.backend
     return getattr(backend, "name", None) == "CUSTOM"
+
+
+def _warm_up_workers() -> None:
+    """Every worker process warms CUSTOM up when its cache is made and its graphs are not captured yet.
+
+    ``WorkerWrapperBase`` hands what it does not define itself on to its worker.
+
+    Raises:
+        AttributeError: this vLLM's workers are not told to warm up.
+    """
+    from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
+
+    name = "compile_or_warm_up_model"
+    if not hasattr(WorkerBase, name):
+        raise AttributeError(f"backend CUSTOM: vLLM's WorkerBase has no {name}, so nothing would be warmed up")
+    own = getattr(WorkerWrapperBase, name, None)
+    if getattr(own, "_adrbench", False):
+        return
+
+    @functools.wraps(getattr(WorkerBase, name))
+    def warmed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from adrbench.kernels.backend.warmup import warm_up
+
+        warm_up(self.worker)
+        return own(self, *args, **kwargs) if own else getattr(self.worker, name)(*args, **kwargs)
+
+    warmed._adrbench = True  # type: ignore[attr-defined]
+    setattr(WorkerWrapperBase, name, warmed)

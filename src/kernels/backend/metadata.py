@@ -6,7 +6,7 @@ rest are prompts or chunks of prompts. Nothing here waits for the device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -63,8 +63,8 @@ class CustomMetadata:
 
 
 def context_of(
-    table: torch.Tensor, lengths: torch.Tensor, query_starts: torch.Tensor, page: int, total: int, longest: int,
-    longest_before: int,
+    table: torch.Tensor, lengths: torch.Tensor, query_starts: torch.Tensor, page: int, total: int, new: int,
+    longest: int, longest_before: int,
 ) -> Context:  # fmt: skip
     """Slots of all tokens of the prompts, on the device.
 
@@ -74,6 +74,7 @@ def context_of(
         query_starts: int32 ``[prompts + 1]``, this step's tokens, counted from 0.
         page: tokens of a page.
         total: sum of ``lengths``, known on the host: no copy back is needed.
+        new: this step's tokens of them, known on the host.
         longest: greatest of ``lengths``.
         longest_before: the same of the tokens of earlier steps.
     """
@@ -84,10 +85,11 @@ def context_of(
     position = torch.arange(total, device=lengths.device) - starts[owner]
     slots = table[owner, position // page].long() * page + position % page
     before = lengths - (query_starts[1:] - query_starts[:-1])
-    is_fresh = position >= before[owner]
-    # Sorting keeps the size of the result known on the host, which a selection by mask would not.
-    order = torch.argsort(is_fresh, descending=True, stable=True)
-    return Context(slots, order, starts, longest, before, longest_before)
+    # This step's tokens are the last of each prompt; a selection by mask would not know its size on the host.
+    owner = torch.repeat_interleave(prompts, lengths - before, output_size=new)
+    row = torch.arange(new, device=lengths.device)
+    fresh = (starts[owner] + before[owner] - query_starts[owner]).long() + row
+    return Context(slots, fresh, starts, longest, before, longest_before)
 
 
 class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
@@ -147,8 +149,8 @@ class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
             starts,
             self.page,
             int(lengths_cpu.sum()),
+            end - first,
             int(lengths_cpu.max()),
             int((lengths_cpu - queries).max()),
         )
-        context = replace(context, fresh=context.fresh[: end - first])
         return Prompts(first, end, starts, longest, context)

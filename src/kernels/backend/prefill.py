@@ -62,9 +62,10 @@ def _rocm_has_flash() -> bool:
 def paged_copy(rows: torch.Tensor, starts: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(pages ``[pages, PAGE, heads, dim]``, block table ``[sequences, pages]``) of ragged rows.
 
-    Every sequence gets ``ceil(longest / PAGE)`` pages, so that no size depends on device values.
+    Every sequence gets ``ceil(longest / PAGE)`` pages, so that no size depends on device values, and some more up to a
+    multiple of 16: Triton compiles vLLM's kernel once for table strides that are one, and again for others.
     """
-    sequences, width = starts.shape[0] - 1, -(-longest // PAGE)
+    sequences, width = starts.shape[0] - 1, -(-longest // (16 * PAGE)) * 16
     pages = torch.zeros((sequences, width * PAGE, *rows.shape[1:]), dtype=rows.dtype, device=rows.device)
     token = torch.arange(rows.shape[0], device=rows.device)
     owner = torch.searchsorted(starts[1:], token, right=True)

@@ -125,7 +125,7 @@ def own_groups(acc, offsets, ROW: tl.constexpr, GP: tl.constexpr, H: tl.constexp
     return tl.sum(tl.where(mine[:, :, None], pairs, 0.0), 1)
 
 
-@triton.jit(do_not_specialize=["splits", "table_stride"])
+@triton.jit(do_not_specialize=["table_ptr", "length_ptr", "splits", "table_stride"])
 def decode_grouped_kernel(
     q_ptr, k_ptr, v_ptr,
     ks_ptr,  # int32 words [KV heads, D / 32 groups, PAGE] of the first page: fp16 scale, fp16 offset

@@ -256,7 +256,7 @@ def tile_step(
     return m_new, mass, acc0, acc1
 
 
-@triton.jit(do_not_specialize=["splits", "table_stride"])
+@triton.jit(do_not_specialize=["table_ptr", "length_ptr", "splits", "table_stride"])
 def decode_partial_kernel(
     q_ptr,  # [sequences, heads, D], sequences q_stride apart
     k_ptr,  # key codes of the first page

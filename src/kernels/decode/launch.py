@@ -178,6 +178,16 @@ def _check(q: torch.Tensor, cache: PagedCache, table: torch.Tensor, lengths: tor
         raise ValueError(f"lengths must be int32 [{q.shape[0]}], got {lengths.dtype} {tuple(lengths.shape)}")
 
 
+def config_of(layout: PageLayout, sequences: int, longest: int) -> LaunchConfig:
+    """The launch that the tables give a batch on this device; ``longest``: the longest sequence expected, in tokens."""
+    target, programs = current_target(), sequences * layout.kv_heads
+    if layout.windowed:
+        return choose_windowed(layout.head_dim, programs, longest, target)
+    scheme = layout.scheme
+    bits = scheme.key.values.bits
+    return choose(bits, layout.head_dim, programs, longest, target, scope_of(scheme), layout.page_size)
+
+
 def decode(
     q: torch.Tensor,
     cache: PagedCache,
@@ -221,9 +231,7 @@ def decode(
         return out
     scope = scope_of(layout.scheme)
     if config is None:
-        reach = longest if longest is not None else table.shape[1] * layout.page_size
-        bits = layout.scheme.key.values.bits
-        config = choose(bits, dim, sequences * layout.kv_heads, reach, target, scope, layout.page_size)
+        config = config_of(layout, sequences, longest if longest is not None else table.shape[1] * layout.page_size)
     key_scales, value_scales, scale_stride = scale_arguments(cache, scope, key_scale, value_scale)
     parts = torch.empty((sequences, heads, config.splits, dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((sequences, heads, config.splits), dtype=torch.float32, device=q.device)
@@ -282,8 +290,7 @@ def decode_windowed(
     if sequences == 0:
         return out
     if config is None:
-        reach = longest if longest is not None else table.shape[1] * layout.page_size
-        config = choose_windowed(dim, sequences * layout.kv_heads, reach, target)
+        config = config_of(layout, sequences, longest if longest is not None else table.shape[1] * layout.page_size)
     assert cache.key_scale is not None
     assert cache.value_scale is not None
     splits = config.splits

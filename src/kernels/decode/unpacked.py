@@ -180,7 +180,7 @@ def group_of_values(
     return unpack_scaled(b_v, over_rows(scale, ASM), over_rows(zero, ASM), ASM, SCOPE == "group")
 
 
-@triton.jit(do_not_specialize=["splits", "table_stride"])
+@triton.jit(do_not_specialize=["table_ptr", "length_ptr", "splits", "table_stride"])
 def decode_unpacked_kernel(
     q_ptr, k_ptr, v_ptr,
     ks_ptr,  # "token": fp32; else int32 words

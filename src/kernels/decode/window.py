@@ -59,7 +59,7 @@ def values_of(
     return tl.where(m_code[None, :], x, ring)
 
 
-@triton.jit(do_not_specialize=["splits", "table_stride", "row_stride"])
+@triton.jit(do_not_specialize=["table_ptr", "length_ptr", "row_ptr", "splits", "table_stride", "row_stride"])
 def decode_window_kernel(
     q_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, table_ptr, length_ptr,
     rk_ptr,  # 16 bit: newest tokens, see ``formats.layout.Newest``

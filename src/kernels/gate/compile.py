@@ -139,7 +139,11 @@ def compile_variant(variant: Variant, target: str) -> dict[str, Any]:
         else "fp32" if name == "softmax_scale" else "i32"
         for name in names
     }  # fmt: skip
-    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in pointers or name in ALIGNED}
+    aligned = {
+        (parameter.num,): [["tt.divisibility", 16]]
+        for parameter in kernel.params
+        if (parameter.name in pointers or parameter.name in ALIGNED) and not parameter.do_not_specialize
+    }
     constexprs = {(names.index(name),): value for name, value in fixed.items()}
     source = ASTSource(kernel, signature=signature, constexprs=constexprs, attrs=aligned)
     options = {"num_warps": warps, "num_stages": stages}

@@ -113,7 +113,7 @@ def quantise(
             return code
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit(do_not_specialize=["slot_ptr", "tokens"])
 def store_scattered_kernel(
     key_ptr,  # [tokens, heads, D]
     value_ptr,  # [tokens, heads, D]
@@ -301,7 +301,7 @@ def store_run(
             tl.store(c_ptr + p_block + (o_i[:, None] * ROW + o_d[None, :]), code)
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit(do_not_specialize=["slot_ptr", "tokens"])
 def store_blocks_kernel(
     key_ptr, value_ptr, slot_ptr, k_ptr, v_ptr, ks_ptr, vs_ptr, tokens, key_stride, value_stride, page_stride,
     scale_stride,

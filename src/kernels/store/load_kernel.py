@@ -53,7 +53,7 @@ def load_plane(
             tl.store(p_x + ROW, x.to(out_ptr.dtype.element_ty), mask=m_t[:, None])
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit(do_not_specialize=["slot_ptr", "tokens"])
 def load_kernel(
     key_ptr,  # out [tokens, heads, D]
     value_ptr,  # out [tokens, heads, D]

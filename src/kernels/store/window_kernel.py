@@ -95,7 +95,11 @@ def values_encoded(
     return tl.reshape(codes_of(x, scale[:, :, None], zero[:, :, None]), (32, ROW))
 
 
-@triton.jit(do_not_specialize=["table_stride", "key_blocks", "row_stride"])
+@triton.jit(
+    do_not_specialize=[
+        "row_ptr", "table_ptr", "start_ptr", "length_ptr", "slot_ptr", "table_stride", "key_blocks", "row_stride"
+    ]
+)  # fmt: skip
 def store_left_kernel(
     key_ptr,  # [tokens, KV heads, D] new rows, those of a sequence in order
     value_ptr,
@@ -164,7 +168,7 @@ def store_left_kernel(
                 tl.store(v_ptr + p_code, code, mask=m_t[None, :])
 
 
-@triton.jit(do_not_specialize=["row_stride"])
+@triton.jit(do_not_specialize=["row_ptr", "start_ptr", "length_ptr", "slot_ptr", "row_stride"])
 def store_newest_kernel(
     key_ptr, value_ptr, rk_ptr, rv_ptr, row_ptr, start_ptr, length_ptr, slot_ptr, key_stride, value_stride, row_stride,
     ring_stride,

@@ -15,7 +15,7 @@ from adrbench.kernels.store.window_kernel import ring_block
 from adrbench.kernels.store.window_launch import constants, ring_constants
 
 
-@triton.jit(do_not_specialize=["table_stride", "row_stride"])
+@triton.jit(do_not_specialize=["row_ptr", "table_ptr", "start_ptr", "length_ptr", "table_stride", "row_stride"])
 def load_windowed_kernel(
     key_ptr,  # out [tokens, KV heads, D]
     value_ptr,
