@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import lzma
 import os
 import shutil
@@ -16,9 +14,9 @@ from pathlib import Path
 import pytest
 from adrbench import evidence
 from adrbench.archive.merge import merge
-from adrbench.archive.pack import FORMAT, MANIFEST, pack
+from adrbench.archive.pack import pack
 from adrbench.archive.records import ArchiveError
-from archive_results import content, write_evidence, write_results
+from archive_results import DATA, UNIT, content, forged, member, write_evidence, write_results
 
 GB = 10**9
 UNITS = {
@@ -209,31 +207,9 @@ def test_a_run_in_the_folder_is_not_disturbed(packed, tmp_path, where):
 
 # Archives that nobody's `pack` writes.
 
-DATA = b'{"stage": "serve", "schema_version": 1}'
-UNIT = "results/cpu/serve.json"
-
-
-def member(name: str, data: bytes = DATA, **attributes) -> tuple[tarfile.TarInfo, bytes]:
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    for key, value in attributes.items():
-        setattr(info, key, value)
-    return info, data if info.isreg() else b""
-
 
 def link(name: str, kind: bytes, to: str) -> tuple[tarfile.TarInfo, bytes]:
     return member(name, b"", type=kind, linkname=to)
-
-
-def forged(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], units=None, manifest=None) -> Path:
-    """An archive whose manifest names ``units`` (default: every member, with its right digest)."""
-    if units is None:
-        units = {UNIT: {UNIT: hashlib.sha256(DATA).hexdigest()}}
-    text = {"format": FORMAT, "root": "/r", "folder": "/r", "units": units, "records": {}} | (manifest or {})
-    with tarfile.open(path, "w:xz", preset=0) as tar:
-        for info, data in [member(MANIFEST, json.dumps(text).encode()), *members]:
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 def named(name: str) -> dict[str, dict[str, str]]:
