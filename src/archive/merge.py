@@ -14,6 +14,7 @@ from adrbench.archive.records import (
     RECORDS,
     ArchiveError,
     check_idle,
+    folder_of_model,
     is_document,
     listed_files,
     moved,
@@ -110,10 +111,11 @@ def merge(base: Path, archive: Path, *, limit: int) -> Merged:
         _keep_times(base, times)
     places = moved(manifest, base)
     for unit in [*result.added, *result.completed, *result.present]:
-        path = record_path(base / RECORDS, unit)
-        if unit in manifest["records"] and (unit in result.added or not path.exists()):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(rewritten(manifest["records"][unit], places)))
+        for name in filter(None, (unit, folder_of_model(unit))):
+            path = record_path(base / RECORDS, name)
+            if name in manifest["records"] and (name in result.added or not path.exists()):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(rewritten(manifest["records"][name], places)))
         if missing := [name for name in listed.get(unit, {}) if not (base / name).is_file()]:
             result.lacking[unit] = missing[0]
     return result

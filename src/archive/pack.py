@@ -18,6 +18,7 @@ from adrbench.archive.records import (
     ArchiveError,
     check_idle,
     find_units,
+    folder_of_model,
     is_document,
     is_evidence,
     listed_files,
@@ -135,7 +136,9 @@ def pack(
     if not units:
         reasons = "".join(f"\n  {text}" for text in found.left_out)
         raise ArchiveError(f"{base}/results holds no finished evidence to pack{reasons}")
-    records = {unit: json.loads(p.read_text()) for unit in units if (p := record_path(base / RECORDS, unit)).is_file()}
+    # A model's folder may stay behind: without its record Snakemake would not notice a change of the model's job.
+    names = [*units, *filter(None, map(folder_of_model, units))]
+    records = {name: json.loads(p.read_text()) for name in names if (p := record_path(base / RECORDS, name)).is_file()}
     manifest = {
         "format": FORMAT,
         "packed_at": now(),
@@ -148,16 +151,16 @@ def pack(
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         archive = Path(folder) / output.name
         _write(archive, base, manifest)
-        names = _split(archive, piece) if piece else [archive]
-        (Path(folder) / "sums").write_text("".join(f"{digest_file(p)}  {p.name}\n" for p in names))
-        for path in names:
+        pieces = _split(archive, piece) if piece else [archive]
+        (Path(folder) / "sums").write_text("".join(f"{digest_file(p)}  {p.name}\n" for p in pieces))
+        for path in pieces:
             os.replace(path, output.with_name(path.name))
         os.replace(Path(folder) / "sums", output.with_name(output.name + ".sha256"))
-    size = sum(output.with_name(p.name).stat().st_size for p in names)
+    size = sum(output.with_name(p.name).stat().st_size for p in pieces)
     lines = [f"left out: {text}" for text in found.left_out]
     lines += [f"packed, but not whole: {text}" for text in found.lacking]
     files = len({name for digests in units.values() for name in digests})
-    return [*lines, f"{output}: {len(units)} results, {files} files, {size / 1e6:.1f} MB in {len(names)} file(s)"]
+    return [*lines, f"{output}: {len(units)} results, {files} files, {size / 1e6:.1f} MB in {len(pieces)} file(s)"]
 
 
 def _write(archive: Path, base: Path, manifest: dict[str, Any]) -> None:

@@ -63,6 +63,12 @@ def platform_folder(unit: str) -> str:
     return "/".join(PurePosixPath(unit).parts[:2])
 
 
+def folder_of_model(unit: str) -> str | None:
+    """The folder that the job of ``results/<platform>/model.json`` makes, too; None of another unit."""
+    parts = PurePosixPath(unit).parts
+    return f"models/{parts[1]}" if len(parts) == 3 and (parts[0], parts[2]) == ("results", "model.json") else None
+
+
 def listed_files(path: Path, unit: str) -> dict[str, str]:
     """Digests of the files that an evidence file lists, by their names below the working folder; none of another file.
 
