@@ -15,6 +15,7 @@ from adrbench.archive.records import (
     ArchiveError,
     check_idle,
     folder_of_model,
+    is_derived,
     is_document,
     listed_files,
     moved,
@@ -101,13 +102,16 @@ def merge(base: Path, archive: Path, *, limit: int) -> Merged:
     with tempfile.TemporaryDirectory(dir=base / ".cache", prefix="merge-") as folder:
         work = Path(folder)
         manifest, times = unpack(paths, work, limit)
-        listed = {unit: listed_files(work / unit, unit) for unit in manifest["units"] if is_document(unit)}
-        result = compare(base, manifest["units"], listed)
+        # Packed by an older version, what is derived would stand against this folder's own.
+        units = {unit: digests for unit, digests in manifest["units"].items() if not is_derived(unit)}
+        times = {name: seconds for name, seconds in times.items() if not is_derived(name)}
+        listed = {unit: listed_files(work / unit, unit) for unit in units if is_document(unit)}
+        result = compare(base, units, listed)
         if result.conflicts:
             return result
         check_way(base, times)
         for unit in [*result.added, *result.completed]:
-            _move(work, base, unit, manifest["units"][unit])
+            _move(work, base, unit, units[unit])
         _keep_times(base, times)
     places = moved(manifest, base)
     for unit in [*result.added, *result.completed, *result.present]:

@@ -23,8 +23,8 @@ from adrbench.paths import ROOT
 RECORDS = Path(".snakemake/metadata")
 UNFINISHED = Path(".snakemake/incomplete")
 PLATFORM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-# Derived from evidence, without the device: made again where it is merged.
-DERIVED = ("decide",)
+# Derived from evidence, or of one folder's own reports, without the device: made again where it is merged.
+DERIVED = ("decide", "history")
 # Keys of a record that hold shell text.
 SHELL = ("code", "shellcmd")
 NAME_MAX = 254  # Snakemake splits longer names of records
@@ -61,6 +61,11 @@ def is_document(unit: str) -> bool:
 def platform_folder(unit: str) -> str:
     """``results/<platform>`` of a unit: what it lists lies below."""
     return "/".join(PurePosixPath(unit).parts[:2])
+
+
+def is_derived(unit: str) -> bool:
+    parts = PurePosixPath(unit).parts
+    return parts[0] == "results" and len(parts) > 3 and parts[2] in DERIVED
 
 
 def folder_of_model(unit: str) -> str | None:
@@ -146,14 +151,13 @@ def is_evidence(path: Path) -> bool:
 def find_units(base: Path, platform: str) -> list[str]:
     """Evidence files, other recorded outputs, refusals and converted models of a platform, relative to ``base``."""
     results = PurePosixPath("results", platform)
-    derived = tuple(f"{results}/{stage}/" for stage in DERIVED)
     found = {name for name in recorded(base) if name.startswith(f"{results}/")}
     for path in (base / results).rglob("*.json"):
         name = path.relative_to(base).as_posix()
         if PurePosixPath(name).parent == results / "rejected" or (not _owned(base, name) and is_evidence(path)):
             found.add(name)
     found |= {f"models/{platform}"} if (base / "models" / platform).is_dir() else set()
-    return sorted(name for name in found if (base / name).exists() and not name.startswith(derived))
+    return sorted(name for name in found if (base / name).exists() and not is_derived(name))
 
 
 def _owned(base: Path, name: str) -> bool:

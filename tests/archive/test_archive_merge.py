@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import lzma
 import os
 import shutil
@@ -15,7 +16,7 @@ import pytest
 from adrbench import evidence
 from adrbench.archive.merge import merge
 from adrbench.archive.pack import pack
-from adrbench.archive.records import ArchiveError
+from adrbench.archive.records import RECORDS, ArchiveError, record_path
 from archive_results import DATA, UNIT, content, forged, member, write_evidence, write_results
 
 GB = 10**9
@@ -63,6 +64,23 @@ def test_what_is_missing_is_added_to_what_is_here(packed, tmp_path):
     assert result.present == ["results/cpu/serve/auto/r1/short.json"]
     assert set(result.added) == UNITS - set(result.present)
     assert (tmp_path / "b/results/cpu/serve/fp8/r1/short.json").is_file()
+
+
+def test_the_history_of_each_folders_own_reports_is_no_conflict(tmp_path):
+    """Neither packed, nor merged from an archive of the version that packed it."""
+    for folder in ("a", "b"):
+        path = write_results(tmp_path / folder) / "results/cpu/history/adr0011.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"store": folder}))
+        record = record_path(tmp_path / folder / RECORDS, "results/cpu/history/adr0011.json")
+        record.parent.mkdir(parents=True)
+        record.write_text("{}")
+    pack(tmp_path / "a", tmp_path / "a.tar.xz", [])
+    assert set(merge(tmp_path / "b", tmp_path / "a.tar.xz", limit=GB).present) == UNITS
+    name = "results/cpu/history/adr0011.json"
+    archive = forged(tmp_path / "old.tar.xz", [member(name), member(UNIT)], named(name) | named(UNIT))
+    assert merge(tmp_path / "b", archive, limit=GB).added == [UNIT]
+    assert json.loads((tmp_path / "b" / name).read_text()) == {"store": "b"}
 
 
 def edit_evidence(base: Path) -> str:
