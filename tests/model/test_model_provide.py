@@ -159,6 +159,26 @@ def test_of_several_jobs_one_makes_it(work, shape):
     assert content(work / "models/cpu") == content(shape)
 
 
+@pytest.mark.parametrize("other", ["the same", "another model"])
+def test_another_host_that_was_faster_is_believed_as_far_as_its_model_goes(work, shape, monkeypatch, other):
+    """Locks may not reach over a shared file system."""
+    made = providing.make
+
+    def make(spec, folder):
+        made(spec, folder)
+        shutil.copytree(shape, work / "models/cpu")
+        if other != "the same":
+            (work / "models/cpu/tokenizer.json").write_text("{}")
+
+    monkeypatch.setattr(providing, "make", make)
+    if other == "the same":
+        provide(spec(work / "models/cpu"), RESULTS)
+    else:
+        with pytest.raises(JobError, match="is not the model that was measured"):
+            provide(spec(work / "models/cpu"), RESULTS)
+    assert [path.name for path in (work / "models").iterdir()] == ["cpu"]
+
+
 def test_what_a_killed_job_left_is_removed_by_the_next(work, shape):
     process = start(work, "and wait")
     try:
