@@ -25,6 +25,9 @@ from adrbench.archive.records import (
 )
 from adrbench.evidence import digest_file
 
+# Snakemake's own file in a folder that a job made; a folder that was made again without it has none.
+TIMESTAMP = ".snakemake_timestamp"
+
 
 @dataclass
 class Merged:
@@ -60,7 +63,7 @@ def compare(base: Path, units: dict[str, dict[str, str]], listed: dict[str, dict
     for unit, digests in units.items():
         here = {name: same(name, digest) for name, digest in digests.items()}
         # A folder is what all its files are; of a measurement, evidence and digests name what belongs to it.
-        more = set() if is_document(unit) else set(unit_files(base, unit)) - set(digests)
+        more = set() if is_document(unit) else set(unit_files(base, unit)) - {*digests, f"{unit}/{TIMESTAMP}"}
         beyond = {name: digest for name, digest in listed.get(unit, {}).items() if name not in digests}
         if more or False in [*here.values(), *(same(name, digest) for name, digest in beyond.items())]:
             result.conflicts.append(unit)

@@ -212,6 +212,19 @@ def test_a_models_folder_arrives_in_one_step_and_is_completed_where_it_did_not(t
         assert content(tmp_path / folder) == content(tmp_path / "a")
 
 
+def test_snakemakes_mark_in_a_models_folder_is_no_other_content(tmp_path):
+    """A folder that was made again by a serving job has none."""
+    for folder, mark in (("a", False), ("b", True)):
+        (tmp_path / folder / "models/cpu").mkdir(parents=True)
+        (tmp_path / folder / "models/cpu/config.json").write_text("{}")
+        if mark:
+            (tmp_path / folder / "models/cpu/.snakemake_timestamp").touch()
+        write_evidence(tmp_path / folder / "results/cpu/device.json", "device")
+        pack(tmp_path / folder, tmp_path / f"{folder}.tar.xz", [])
+    assert merge(tmp_path / "b", tmp_path / "a.tar.xz", limit=GB).conflicts == []
+    assert merge(tmp_path / "a", tmp_path / "b.tar.xz", limit=GB).conflicts == []
+
+
 # Archives that nobody's `pack` writes.
 
 DATA = evidence.canonical({"schema_version": 1, "stage": "serve", "files": {"../server.log": "0" * 64}}).encode()
