@@ -71,6 +71,6 @@ awk '/^ *Error in rule/ { failed = 1 } failed && /^ *log: / { print $2; failed =
 
 find "logs/$platform" "results/$platform" -type f \( -name '*.log' -o -path '*/rejected/*' \) 2> /dev/null |
   tar -czf "$OUT/logs.tgz" --files-from=- || echo "=== the logs were not packed"
-"$python" -m adrbench.archive pack --without-models --platform "$platform" --piece-size "$PIECE" --output "$OUT/evidence.tar.xz" ||
+"$python" -m adrbench.archive pack --without-models --incomplete --platform "$platform" --piece-size "$PIECE" --output "$OUT/evidence.tar.xz" ||
   echo "=== nothing was packed"
 exit "$status"

@@ -109,14 +109,27 @@ def _parse(stage: str) -> tuple[dict[str, Any], Path, tuple[str, int]]:
     return spec, arguments.output, (arguments.vendor, arguments.devices)
 
 
+def _results(spec: dict[str, Any], output: Path) -> Path:
+    """``results/<platform>`` of a job's output; the output's own folder where it lies elsewhere."""
+    platform, parts = str(spec.get("platform", "unknown")), output.parts
+    return Path(*parts[: parts.index(platform) + 1]) if platform in parts else output.parent
+
+
+def _provide(stage: str, spec: dict[str, Any], output: Path) -> None:
+    """The model that a job serves: there, and the one that was measured (``model.provide``)."""
+    if stage == "model" or not ("server" in spec or "model" in spec):
+        return
+    from adrbench.model.provide import provide  # imports this module, and numpy
+
+    provide(spec, _results(spec, output))
+
+
 def _reject(stage: str, spec: dict[str, Any], output: Path, reason: str, text: str) -> None:
     """Record a rejected measurement under ``results/<platform>/rejected/``; never fails the job twice."""
-    platform = str(spec.get("platform", "unknown"))
-    parts = output.parts
-    base = Path(*parts[: parts.index(platform) + 1]) if platform in parts else output.parent
+    base = _results(spec, output)
     record = {
         "stage": stage,
-        "platform": platform,
+        "platform": str(spec.get("platform", "unknown")),
         "output": str(output),
         "arm": spec.get("arm", {}).get("name") if isinstance(spec.get("arm"), dict) else spec.get("arm"),
         "round": spec.get("round"),
@@ -156,6 +169,7 @@ def run(stage: str, work: Callable[[dict[str, Any], Path], None]) -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     _end_with_workflow()
     try:
+        _provide(stage, spec, output)  # before devices are taken
         if devices := lease(*wanted, say=say):
             say(f"{devices.variable}={','.join(devices.devices)}")
         work(spec, output)

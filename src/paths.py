@@ -19,3 +19,17 @@ def interpreter(value: str) -> str:
         return str(json.loads(Path(value[1:]).read_text(encoding="utf-8"))["python"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{value[1:]} names no interpreter ({error!r}); rerun the rule that writes it") from None
+
+
+def here(path: str) -> Path:
+    """Where a file or folder that evidence names is on this host.
+
+    Evidence may have been measured elsewhere: of an absolute path outside the working folder and this project, the
+    longest end of two parts or more that is below one of them; else the path itself.
+    """
+    found, places = Path(path), (Path.cwd(), ROOT)
+    if not found.is_absolute() or any(found.is_relative_to(place) for place in places):
+        return found
+    parts = found.parts[1:]
+    ends = (Path(*parts[start:]) for start in range(len(parts) - 1))
+    return next((place / end for end in ends for place in places if (place / end).exists()), found)

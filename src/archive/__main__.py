@@ -4,12 +4,13 @@
     python -m adrbench.archive merge h200.tar.xz
 
 Both work on the current folder, as Snakemake does. Packed are whole measurements: each evidence file with its raw
-folder, Snakemake's record of the job that wrote it, refusals, and an embedded model's converted folder. What
-Snakemake counts as unfinished, or whose raw files are not those that were measured, stays out and is named.
+folder and whatever else it lists, Snakemake's record of the job that wrote it, refusals, and an embedded model's
+converted folder. What Snakemake counts as unfinished, or whose raw files are not those that were measured, stays out
+and is named; with --incomplete, what merely lacks raw files travels, too.
 
-Merging adds what is missing. The same file with another content is a conflict: all conflicts are named, and nothing
-is merged. Records are rewritten to this folder's paths, and times are kept, so that Snakemake reruns a merged job
-only when its specification or code differs here.
+Merging adds what is missing, single raw files included. The same file with another content is a conflict: all
+conflicts are named, and nothing is merged. Records are rewritten to this folder's paths, and times are kept, so that
+Snakemake reruns a merged job only when its specification or code differs here.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def main() -> None:
     packing.add_argument("--platform", action="append", default=[], help="only this platform (repeatable)")
     packing.add_argument("--piece-size", type=size, help="cut it into NAME.000, ... of this size, such as 15MiB")
     packing.add_argument("--without-models", action="store_true", help="leave converted models out")
+    packing.add_argument("--incomplete", action="store_true", help="pack results whose raw files are missing, too")
     merging = commands.add_parser("merge", help="add an archive's results to this folder")
     merging.add_argument("archive", type=Path, help="the archive; for pieces, the name without .000")
     merging.add_argument("--limit", type=size, default=size("20GB"), help="refuse to unpack more (default 20GB)")
@@ -59,7 +61,12 @@ def main() -> None:
         if arguments.command == "pack":
             models = not arguments.without_models
             lines = pack(
-                base, arguments.output.absolute(), arguments.platform, models=models, piece=arguments.piece_size
+                base,
+                arguments.output.absolute(),
+                arguments.platform,
+                models=models,
+                piece=arguments.piece_size,
+                incomplete=arguments.incomplete,
             )
             print("\n".join(lines))
             return

@@ -7,6 +7,8 @@ import json
 import os
 import tarfile
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +18,64 @@ from adrbench.archive.records import (
     ArchiveError,
     check_idle,
     find_units,
+    folder_of_model,
+    is_document,
     is_evidence,
+    listed_files,
+    platform_folder,
     platforms_here,
     record_path,
     unit_files,
 )
-from adrbench.evidence import EvidenceError, digest_file, now, raw_folder, verify_files
+from adrbench.evidence import EvidenceError, digest_file, now, raw_folder, read
 from adrbench.paths import ROOT
 
-FORMAT = 1
+# 2: units may share files that lie outside their raw folders.
+FORMAT = 2
 MANIFEST = "adrbench-evidence.json"
 
 
-def collect(base: Path, platforms: list[str], *, models: bool) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Units to pack with the digests of their files, and what is left out, with the reason."""
-    units: dict[str, dict[str, str]] = {}
-    out: list[str] = []
+@dataclass
+class Collected:
+    """``units``: digests of each one's files. ``left_out``, ``lacking``: lines that name units and reasons."""
+
+    units: dict[str, dict[str, str]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+
+
+def collect(base: Path, platforms: list[str], *, models: bool, incomplete: bool = False) -> Collected:
+    """Units to pack, what is left out, and with ``incomplete`` those that are packed without files that are lost."""
+    found = Collected()
+    digests: dict[str, str] = {}  # a file that several units share is read once
+
+    def digest(name: str) -> str:
+        if name not in digests:
+            digests[name] = digest_file(base / name)
+        return digests[name]
+
     for platform in platforms:
         for unit in find_units(base, platform):
             if unit.startswith("models/") and not models:
                 continue
-            if problem := _problem(base, unit):
-                out.append(problem)
+            try:
+                if problem := _problem(base, unit):
+                    found.left_out.append(problem)
+                    continue
+                missing, changed = _raw_files(base, unit, digest)
+                files = unit_files(base, unit)
+            except (ArchiveError, EvidenceError) as error:
+                found.left_out.append(str(error))
                 continue
-            units[unit] = {name: digest_file(base / name) for name in unit_files(base, unit)}
-    return units, out
+            if changed or (missing and not incomplete):
+                hint = "" if changed else "; --incomplete packs it all the same"
+                found.left_out.append(f"{unit}: {[*changed, *missing][0]}{hint}")
+                continue
+            if missing:
+                more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+                found.lacking.append(f"{unit}: {missing[0]}{more}")
+            found.units[unit] = {name: digest(name) for name in files}
+    return found
 
 
 def _problem(base: Path, unit: str) -> str | None:
@@ -50,20 +85,44 @@ def _problem(base: Path, unit: str) -> str | None:
     path = base / unit
     if path.is_symlink():
         return f"{unit}: a link"
-    folder = raw_folder(path) if path.suffix == ".json" else path
-    if links := [p for p in folder.rglob("*") if p.is_symlink()]:
+    folder = raw_folder(path) if is_document(unit) else path
+    links = [p for p in folder.rglob("*") if p.is_symlink()]
+    inside = base / platform_folder(unit)
+    for name in listed_files(path, unit) if is_document(unit) else ():
+        way = [base / name, *(base / name).parents]
+        links += [p for p in way if p.is_relative_to(inside) and p != inside and p.is_symlink()]
+    if links:
         return f"{unit}: {links[0].relative_to(base)} is a link, which cannot travel"
-    if path.suffix != ".json" or not is_evidence(path):
-        return None
-    try:
-        bad = verify_files(path)
-    except EvidenceError as error:
-        return str(error)
-    return f"{unit}: {bad[0]}" if bad else None
+    return None
 
 
-def pack(base: Path, output: Path, platforms: list[str], *, models: bool = True, piece: int | None = None) -> list[str]:
+def _raw_files(base: Path, unit: str, digest: Callable[[str], str]) -> tuple[list[str], list[str]]:
+    """What an evidence file lists and is missing, and what changed since it was measured.
+
+    Raises:
+        EvidenceError: it cannot be read.
+    """
+    if not is_document(unit) or not is_evidence(base / unit):
+        return [], []
+    read(base / unit)
+    listed = listed_files(base / unit, unit)
+    missing = [f"{name}: missing" for name in listed if not (base / name).is_file()]
+    there = {name: said for name, said in listed.items() if (base / name).is_file()}
+    return missing, [f"{name}: changed since it was measured" for name, said in there.items() if digest(name) != said]
+
+
+def pack(
+    base: Path,
+    output: Path,
+    platforms: list[str],
+    *,
+    models: bool = True,
+    piece: int | None = None,
+    incomplete: bool = False,
+) -> list[str]:
     """Write the archive (in pieces where a size is given), atomically; lines that say what was packed.
+
+    With ``incomplete`` results whose raw files are missing travel, too: a file that changed never does.
 
     Raises:
         ArchiveError: no results, or a run is going on in this folder.
@@ -72,10 +131,14 @@ def pack(base: Path, output: Path, platforms: list[str], *, models: bool = True,
     here = platforms_here(base)
     if unknown := sorted(set(platforms) - set(here)):
         raise ArchiveError(f"there are no results of platform {unknown[0]!r}; there are {', '.join(here) or 'none'}")
-    units, left_out = collect(base, platforms or here, models=models)
+    found = collect(base, platforms or here, models=models, incomplete=incomplete)
+    units = found.units
     if not units:
-        raise ArchiveError(f"{base}/results holds no finished evidence to pack" + "".join(f"\n  {t}" for t in left_out))
-    records = {unit: json.loads(p.read_text()) for unit in units if (p := record_path(base / RECORDS, unit)).is_file()}
+        reasons = "".join(f"\n  {text}" for text in found.left_out)
+        raise ArchiveError(f"{base}/results holds no finished evidence to pack{reasons}")
+    # A model's folder may stay behind: without its record Snakemake would not notice a change of the model's job.
+    names = [*units, *filter(None, map(folder_of_model, units))]
+    records = {name: json.loads(p.read_text()) for name in names if (p := record_path(base / RECORDS, name)).is_file()}
     manifest = {
         "format": FORMAT,
         "packed_at": now(),
@@ -88,15 +151,16 @@ def pack(base: Path, output: Path, platforms: list[str], *, models: bool = True,
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         archive = Path(folder) / output.name
         _write(archive, base, manifest)
-        names = _split(archive, piece) if piece else [archive]
-        (Path(folder) / "sums").write_text("".join(f"{digest_file(p)}  {p.name}\n" for p in names))
-        for path in names:
+        pieces = _split(archive, piece) if piece else [archive]
+        (Path(folder) / "sums").write_text("".join(f"{digest_file(p)}  {p.name}\n" for p in pieces))
+        for path in pieces:
             os.replace(path, output.with_name(path.name))
         os.replace(Path(folder) / "sums", output.with_name(output.name + ".sha256"))
-    size = sum(output.with_name(p.name).stat().st_size for p in names)
-    lines = [f"left out: {text}" for text in left_out]
-    files = sum(len(digests) for digests in units.values())
-    return [*lines, f"{output}: {len(units)} results, {files} files, {size / 1e6:.1f} MB in {len(names)} file(s)"]
+    size = sum(output.with_name(p.name).stat().st_size for p in pieces)
+    lines = [f"left out: {text}" for text in found.left_out]
+    lines += [f"packed, but not whole: {text}" for text in found.lacking]
+    files = len({name for digests in units.values() for name in digests})
+    return [*lines, f"{output}: {len(units)} results, {files} files, {size / 1e6:.1f} MB in {len(pieces)} file(s)"]
 
 
 def _write(archive: Path, base: Path, manifest: dict[str, Any]) -> None:
@@ -105,8 +169,12 @@ def _write(archive: Path, base: Path, manifest: dict[str, Any]) -> None:
         info = tarfile.TarInfo(MANIFEST)
         info.size = len(data)
         tar.addfile(info, io.BytesIO(data))
+        written: set[str] = set()
         for unit, digests in manifest["units"].items():
             for name in digests:
+                if name in written:
+                    continue
+                written.add(name)
                 path = base / name
                 info = tarfile.TarInfo(name)
                 info.size, info.mtime, info.mode = path.stat().st_size, path.stat().st_mtime, 0o644

@@ -11,9 +11,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from adrbench.archive.pack import FORMAT, MANIFEST
-from adrbench.archive.records import PLATFORM_NAME, ArchiveError
+from adrbench.archive.records import PLATFORM_NAME, ArchiveError, is_document, listed_files, platform_folder
 from adrbench.evidence import digest_file, raw_folder
 
+READABLE = range(1, FORMAT + 1)
 LARGEST_MANIFEST = 256 << 20
 HEADERS = 4 << 20
 LATEST = 1 << 36  # seconds: what os.utime takes on any file system
@@ -107,21 +108,54 @@ def check_manifest(value: Any) -> dict[str, Any]:
     Raises:
         ArchiveError: saying what is wrong.
     """
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
+    if not isinstance(value, dict) or value.get("format") not in READABLE:
         found = value.get("format") if isinstance(value, dict) else value
-        raise ArchiveError(f"archive format {found!r}, this version reads {FORMAT}; use the adrbench that packed it")
+        known = " and ".join(map(str, READABLE))
+        raise ArchiveError(f"archive format {found!r}, this version reads {known}; use the adrbench that packed it")
     for key in ("units", "records"):
         if not isinstance(value.get(key), dict) or not all(isinstance(item, dict) for item in value[key].values()):
             raise ArchiveError(f"{MANIFEST} is damaged: units and records are needed")
     if not all(isinstance(value.get(key), str) and value[key].startswith("/") for key in ("root", "folder")):
         raise ArchiveError(f"{MANIFEST} is damaged: root and folder are needed")
+    said: dict[str, str] = {}
     for unit, digests in value["units"].items():
         check_name(unit)
-        for name in digests:
+        for name, digest in digests.items():
             check_name(name)
-            if name != unit and not name.startswith(f"{raw_folder(Path(unit))}/") and not name.startswith(f"{unit}/"):
+            if not _own(unit, name) and not _may_list(unit, name, digests):
                 raise ArchiveError(f"{MANIFEST}: {name!r} is no file of {unit!r}; refused")
+            if said.setdefault(name, digest) != digest:
+                raise ArchiveError(f"{MANIFEST}: {name!r} has two contents; refused")
     return value
+
+
+def _own(unit: str, name: str) -> bool:
+    """Whether a file is the unit itself, or lies in its raw folder or in the folder that it is."""
+    return name == unit or name.startswith((f"{raw_folder(Path(unit))}/", f"{unit}/"))
+
+
+def _may_list(unit: str, name: str, digests: dict[str, str]) -> bool:
+    """Whether a unit's evidence, which is in the archive, may list a file elsewhere in its platform's results."""
+    return (
+        is_document(unit)
+        and unit.startswith("results/")
+        and unit in digests
+        and name.startswith(f"{platform_folder(unit)}/")
+    )
+
+
+def check_listed(manifest: dict[str, Any], folder: Path) -> None:
+    """Refuse files outside a unit's raw folder that its evidence, unpacked in ``folder``, does not list.
+
+    Raises:
+        ArchiveError: naming the file.
+    """
+    for unit, digests in manifest["units"].items():
+        elsewhere = {name: digest for name, digest in digests.items() if not _own(unit, name)}
+        listed = listed_files(folder / unit, unit) if elsewhere else {}
+        for name, digest in elsewhere.items():
+            if listed.get(name) != digest:
+                raise ArchiveError(f"{MANIFEST}: {name!r} is no file of {unit!r}; refused")
 
 
 def unpack(paths: list[Path], folder: Path, limit: int) -> tuple[dict[str, Any], dict[str, float]]:
@@ -169,6 +203,7 @@ def unpack(paths: list[Path], folder: Path, limit: int) -> tuple[dict[str, Any],
         raise ArchiveError(f"{paths[0]}: empty")
     if missing := sorted(set(expected) - set(times)):
         raise ArchiveError(f"{paths[0]}: {missing[0]} and {len(missing) - 1} more files are missing in it")
+    check_listed(manifest, folder)
     return manifest, times
 
 

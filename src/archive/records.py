@@ -1,12 +1,14 @@
 """Snakemake's records of outputs, and which of them are units of an archive.
 
-A unit is what travels or stays as a whole: an evidence file with its raw folder, a refusal, a converted model's folder.
+A unit is what travels or stays as a whole: an evidence file with its raw folder and whatever else it lists (the tiers
+of a serving round share one server's files), a refusal, a converted model's folder.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -21,8 +23,8 @@ from adrbench.paths import ROOT
 RECORDS = Path(".snakemake/metadata")
 UNFINISHED = Path(".snakemake/incomplete")
 PLATFORM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-# Derived from evidence, without the device: made again where it is merged.
-DERIVED = ("decide",)
+# Derived from evidence, or of one folder's own reports, without the device: made again where it is merged.
+DERIVED = ("decide", "history")
 # Keys of a record that hold shell text.
 SHELL = ("code", "shellcmd")
 NAME_MAX = 254  # Snakemake splits longer names of records
@@ -51,16 +53,78 @@ def record_path(folder: Path, output: str) -> Path:
     return folder.joinpath(*("@" + part for part in parts[:-1]), parts[-1])
 
 
-def unit_files(base: Path, unit: str) -> list[str]:
-    """All files of a unit below ``base``: the evidence file and its raw folder, or a folder's files."""
-    path = base / unit
-    roots = [raw_folder(path)] if path.is_file() and path.suffix == ".json" else [path]
-    # A raw folder may hold further units (results/cpu/serve is not the raw folder of results/cpu/serve.json).
-    found = [unit] if path.is_file() else []
-    for root in roots:
-        if root.is_dir() and not root.is_symlink():
-            found += [p.relative_to(base).as_posix() for p in sorted(root.rglob("*")) if p.is_file()]
+def is_document(unit: str) -> bool:
+    """Whether a unit is a file with a raw folder, and not a folder."""
+    return unit.endswith(".json")
+
+
+def platform_folder(unit: str) -> str:
+    """``results/<platform>`` of a unit: what it lists lies below."""
+    return "/".join(PurePosixPath(unit).parts[:2])
+
+
+def is_derived(unit: str) -> bool:
+    parts = PurePosixPath(unit).parts
+    return parts[0] == "results" and len(parts) > 3 and parts[2] in DERIVED
+
+
+def folder_of_model(unit: str) -> str | None:
+    """The folder that the job of ``results/<platform>/model.json`` makes, too; None of another unit."""
+    parts = PurePosixPath(unit).parts
+    return f"models/{parts[1]}" if len(parts) == 3 and (parts[0], parts[2]) == ("results", "model.json") else None
+
+
+def listed_files(path: Path, unit: str) -> dict[str, str]:
+    """Digests of the files that an evidence file lists, by their names below the working folder; none of another file.
+
+    Args:
+        path: the evidence file, wherever it lies.
+        unit: its name, ``results/<platform>/...``.
+
+    Raises:
+        ArchiveError: it lists a file outside its platform's results.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    evidence = isinstance(value, dict) and {"schema_version", "stage"} <= set(value)
+    files = value.get("files") if evidence else None
+    found = {}
+    for name, digest in files.items() if isinstance(files, dict) else ():
+        below = os.path.normpath(f"{raw_folder(Path(unit))}/{name}")
+        if PurePosixPath(name).is_absolute() or "\0" in name or not below.startswith(f"{platform_folder(unit)}/"):
+            raise ArchiveError(f"{unit}: lists {name!r}, which lies outside {platform_folder(unit)}")
+        found[below] = digest
     return found
+
+
+def unit_files(base: Path, unit: str) -> list[str]:
+    """All files of a unit that are there, below ``base``: the evidence file, its raw folder and the files it lists.
+
+    A raw folder may hold further units (that of ``profile/auto.json`` the profiles of single tiers): what Snakemake
+    has a record of, and its raw folder, is no part of this one.
+
+    Raises:
+        ArchiveError: it lists a file outside its platform's results.
+    """
+    path = base / unit
+    if not is_document(unit):
+        return _below(base, path)
+    if not path.is_file():
+        return _below(base, raw_folder(path))
+    raw = _below(base, raw_folder(path))
+    inner = [name for name in raw if is_document(name) and record_path(base / RECORDS, name).is_file()]
+    folders = tuple(f"{raw_folder(Path(name))}/" for name in inner)
+    own = [name for name in raw if name not in inner and not name.startswith(folders)]
+    listed = [name for name in listed_files(path, unit) if (base / name).is_file() and name not in own]
+    return [unit, *own, *sorted(listed)]
+
+
+def _below(base: Path, folder: Path) -> list[str]:
+    if not folder.is_dir() or folder.is_symlink():
+        return []
+    return [p.relative_to(base).as_posix() for p in sorted(folder.rglob("*")) if p.is_file()]
 
 
 def recorded(base: Path) -> Iterator[str]:
@@ -87,14 +151,13 @@ def is_evidence(path: Path) -> bool:
 def find_units(base: Path, platform: str) -> list[str]:
     """Evidence files, other recorded outputs, refusals and converted models of a platform, relative to ``base``."""
     results = PurePosixPath("results", platform)
-    derived = tuple(f"{results}/{stage}/" for stage in DERIVED)
-    found = {name for name in recorded(base) if name.startswith((f"{results}/", f"models/{platform}"))}
+    found = {name for name in recorded(base) if name.startswith(f"{results}/")}
     for path in (base / results).rglob("*.json"):
         name = path.relative_to(base).as_posix()
         if PurePosixPath(name).parent == results / "rejected" or (not _owned(base, name) and is_evidence(path)):
             found.add(name)
     found |= {f"models/{platform}"} if (base / "models" / platform).is_dir() else set()
-    return sorted(name for name in found if (base / name).exists() and not name.startswith(derived))
+    return sorted(name for name in found if (base / name).exists() and not is_derived(name))
 
 
 def _owned(base: Path, name: str) -> bool:

@@ -13,6 +13,7 @@ from adrbench.audit.finding import Outcome, compare
 from adrbench.evidence import Evidence, raw_folder
 from adrbench.memory.__main__ import measured as memory_figures
 from adrbench.memory.spec import MemorySpec
+from adrbench.paths import here
 
 
 def agreement(path: Path, document: Evidence) -> Outcome:
@@ -27,4 +28,8 @@ def agreement(path: Path, document: Evidence) -> Outcome:
 def memory(path: Path, document: Evidence) -> Outcome:
     """Layouts and pools, from the model's shape and the evidence that names the pools."""
     asked = {key: value for key, value in document.asked.items() if key != "identity"}
+    if not here(asked["model"]).exists():
+        return Outcome(skipped=[f"{path}: {asked['model']} is not on this host"])
+    asked |= {"model": str(here(asked["model"]))}
+    asked |= {"cited": {name: str(here(folder)) for name, folder in asked.get("cited", {}).items()}}
     return compare(str(path), document.measured, memory_figures(MemorySpec.model_validate(asked)), "measured")

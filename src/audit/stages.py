@@ -6,6 +6,7 @@ what an instrument said: its document is the record, and only digests can be che
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from adrbench.eval.spec import TaskSpec
 from adrbench.evidence import Evidence, raw_folder
 from adrbench.job import JobError
 from adrbench.model.folder import check_folder
-from adrbench.paths import PYTHONPATH
+from adrbench.paths import PYTHONPATH, here
 from adrbench.profile import __main__ as profiling
 from adrbench.profile.saved import read_run
 from adrbench.serve import bench
@@ -93,18 +94,26 @@ def integrate(path: Path, document: Evidence, _options: Options) -> Outcome:
     return outcome
 
 
+def _sources(document: Evidence) -> dict[str, str]:
+    """Folders of data sets that were not made up, by kind."""
+    sources = [one for one in document.asked["sources"].values() if one["kind"] != "synthetic"]
+    return {source["kind"]: source["folder"] for source in sources}
+
+
 def _datasets(document: Evidence) -> list[dataset.Dataset]:
     """The samples, built again from the settings and the model's tokenizer."""
     asked = document.asked
-    kinds = {source["kind"]: source["folder"] for source in asked["sources"].values() if source["kind"] != "synthetic"}
+    kinds = {kind: str(here(folder)) for kind, folder in _sources(document).items()}
     settings = [TaskSpec.model_validate(task) for task in asked["tasks"]]
-    return dataset.build(settings, kinds, dataset.token_counter(Path(asked["model"])))
+    return dataset.build(settings, kinds, dataset.token_counter(here(asked["model"])))
 
 
 def evaluation(path: Path, document: Evidence, options: Options) -> Outcome:
     """Data sets from their settings, scores from predictions, means and controls from scores."""
     folder, outcome = raw_folder(path), Outcome()
     with told(outcome, path):
+        if absent := _not_here(path, document.asked["model"], *_sources(document).values()):
+            return absent
         records = json.loads((folder / "samples.json").read_text(encoding="utf-8"))["datasets"]
         datasets = _datasets(document)
         control = bool(document.asked["control"])
@@ -144,12 +153,13 @@ def _scores(folder: Path, records: dict[str, Any], options: Options) -> Outcome:
     if run is None:
         return Outcome([Finding(str(folder / "opencompass"), "", "OpenCompass's folder is missing")])
     with scratch.folder() as temporary:
-        output = temporary / "samples.json"
+        output, settings = temporary / "samples.json", temporary / "config.py"
+        settings.write_text(_settings_here(folder), encoding="utf-8")
         words = [
             options.eval_python,
             "-m",
             "adrbench.eval.samples",
-            str(folder / "config.py"),
+            str(settings),
             "--work",
             str(run.parent),
         ]
@@ -163,13 +173,43 @@ def _scores(folder: Path, records: dict[str, Any], options: Options) -> Outcome:
     return compare(str(folder / "samples.json"), records, again)
 
 
+def _settings_here(folder: Path) -> str:
+    """OpenCompass's configuration, plain data, with its data sets where they lie now: they may have been carried here.
+
+    Raises:
+        ValueError: it is not Python, or names no data set.
+    """
+    text, here_now = (folder / "config.py").read_text(encoding="utf-8"), f"{folder.resolve()}/"
+    tree = ast.parse(text)
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = [(node, node.value) for node in constants if isinstance(node.value, str)]
+    data = next((text for _, text in texts if text.endswith(".jsonl")), None)
+    if data is None:
+        raise ValueError(f"{folder / 'config.py'} names no data set")
+    there = f"{Path(data).parent.parent}/"
+    if there == here_now:
+        return text
+    for node, value in texts:
+        if value.startswith(there):
+            node.value = here_now + value.removeprefix(there)
+    return ast.unparse(tree)
+
+
+def _not_here(path: Path, *folders: str) -> Outcome | None:
+    """What to tell where the model, or data, is not on this host: evidence travels without."""
+    absent = [folder for folder in folders if not here(folder).exists()]
+    return Outcome(skipped=[f"{path}: {absent[0]} is not on this host"]) if absent else None
+
+
 def profile(path: Path, document: Evidence, _options: Options) -> Outcome:
     """Phases, shares, bytes and bounds from the trace and the windows' token times."""
     folder, outcome = raw_folder(path), Outcome()
     with told(outcome, path):
         if document.tier == "ceiling":
             return Outcome(skipped=[f"{path}: read from a clock, no raw file"])
-        inputs = profiling.load_inputs(document.asked)
+        if absent := _not_here(path, document.asked["model"]):
+            return absent
+        inputs = profiling.load_inputs(document.asked | {"model": str(here(document.asked["model"]))})
         taken = read_run(folder, document)
         found, notes = profiling.evaluate(document.asked, inputs, taken, folder / "server" / "server.log")
         outcome.add(compare(str(path), document.measured, json.loads(json.dumps(found)), "measured"))
@@ -181,7 +221,9 @@ def model(path: Path, document: Evidence, _options: Options) -> Outcome:
     """Parameters, bytes and digest from the model folder itself."""
     outcome = Outcome()
     with told(outcome, path):
-        outcome.add(compare(str(path), document.measured, check_folder(Path(document.asked["folder"])), "measured"))
+        if absent := _not_here(path, document.asked["folder"]):
+            return absent
+        outcome.add(compare(str(path), document.measured, check_folder(here(document.asked["folder"])), "measured"))
     return outcome
 
 
@@ -190,9 +232,9 @@ def claims(path: Path, document: Evidence, _options: Options) -> Outcome:
     outcome = Outcome(skipped=[f"{path}: verdicts: judging again is `snakemake --forcerun claims`"])
     for name, digest in document.resolved.get("claim_files", {}).items():
         outcome.values += 1
-        if not Path(name).is_file():
+        if not here(name).is_file():
             outcome.findings.append(Finding(name, "", f"is missing; {path} judged its statements"))
-        elif evidence.digest_file(Path(name)) != digest:
+        elif evidence.digest_file(here(name)) != digest:
             outcome.findings.append(Finding(name, "", f"changed since {path} judged its statements"))
     return outcome
 

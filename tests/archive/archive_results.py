@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
 from adrbench import evidence
+from adrbench.archive.pack import FORMAT, MANIFEST
 from adrbench.evidence import Evidence
 
 
@@ -45,3 +49,26 @@ def content(base: Path) -> dict[str, bytes]:
         for path in (base / top).rglob("*")
         if path.is_file()
     }
+
+
+DATA = b'{"stage": "serve", "schema_version": 1}'
+UNIT = "results/cpu/serve.json"
+
+
+def member(name: str, data: bytes = DATA, **attributes) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in attributes.items():
+        setattr(info, key, value)
+    return info, data if info.isreg() else b""
+
+
+def forged(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], units=None, manifest=None) -> Path:
+    """An archive whose manifest names ``units`` (default: every member, with its right digest)."""
+    if units is None:
+        units = {UNIT: {UNIT: hashlib.sha256(DATA).hexdigest()}}
+    text = {"format": FORMAT, "root": "/r", "folder": "/r", "units": units, "records": {}} | (manifest or {})
+    with tarfile.open(path, "w:xz", preset=0) as tar:
+        for info, data in [member(MANIFEST, json.dumps(text).encode()), *members]:
+            tar.addfile(info, io.BytesIO(data))
+    return path

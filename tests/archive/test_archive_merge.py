@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import lzma
 import os
@@ -16,9 +15,9 @@ from pathlib import Path
 import pytest
 from adrbench import evidence
 from adrbench.archive.merge import merge
-from adrbench.archive.pack import FORMAT, MANIFEST, pack
-from adrbench.archive.records import ArchiveError
-from archive_results import content, write_evidence, write_results
+from adrbench.archive.pack import pack
+from adrbench.archive.records import RECORDS, ArchiveError, record_path
+from archive_results import DATA, UNIT, content, forged, member, write_evidence, write_results
 
 GB = 10**9
 UNITS = {
@@ -65,6 +64,23 @@ def test_what_is_missing_is_added_to_what_is_here(packed, tmp_path):
     assert result.present == ["results/cpu/serve/auto/r1/short.json"]
     assert set(result.added) == UNITS - set(result.present)
     assert (tmp_path / "b/results/cpu/serve/fp8/r1/short.json").is_file()
+
+
+def test_the_history_of_each_folders_own_reports_is_no_conflict(tmp_path):
+    """Neither packed, nor merged from an archive of the version that packed it."""
+    for folder in ("a", "b"):
+        path = write_results(tmp_path / folder) / "results/cpu/history/adr0011.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"store": folder}))
+        record = record_path(tmp_path / folder / RECORDS, "results/cpu/history/adr0011.json")
+        record.parent.mkdir(parents=True)
+        record.write_text("{}")
+    pack(tmp_path / "a", tmp_path / "a.tar.xz", [])
+    assert set(merge(tmp_path / "b", tmp_path / "a.tar.xz", limit=GB).present) == UNITS
+    name = "results/cpu/history/adr0011.json"
+    archive = forged(tmp_path / "old.tar.xz", [member(name), member(UNIT)], named(name) | named(UNIT))
+    assert merge(tmp_path / "b", archive, limit=GB).added == [UNIT]
+    assert json.loads((tmp_path / "b" / name).read_text()) == {"store": "b"}
 
 
 def edit_evidence(base: Path) -> str:
@@ -209,31 +225,9 @@ def test_a_run_in_the_folder_is_not_disturbed(packed, tmp_path, where):
 
 # Archives that nobody's `pack` writes.
 
-DATA = b'{"stage": "serve", "schema_version": 1}'
-UNIT = "results/cpu/serve.json"
-
-
-def member(name: str, data: bytes = DATA, **attributes) -> tuple[tarfile.TarInfo, bytes]:
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    for key, value in attributes.items():
-        setattr(info, key, value)
-    return info, data if info.isreg() else b""
-
 
 def link(name: str, kind: bytes, to: str) -> tuple[tarfile.TarInfo, bytes]:
     return member(name, b"", type=kind, linkname=to)
-
-
-def forged(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], units=None, manifest=None) -> Path:
-    """An archive whose manifest names ``units`` (default: every member, with its right digest)."""
-    if units is None:
-        units = {UNIT: {UNIT: hashlib.sha256(DATA).hexdigest()}}
-    text = {"format": FORMAT, "root": "/r", "folder": "/r", "units": units, "records": {}} | (manifest or {})
-    with tarfile.open(path, "w:xz", preset=0) as tar:
-        for info, data in [member(MANIFEST, json.dumps(text).encode()), *members]:
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 def named(name: str) -> dict[str, dict[str, str]]:

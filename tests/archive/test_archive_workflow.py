@@ -89,16 +89,16 @@ def hosts(root, tmp_path_factory):
     """Makes (the host that measured, the one that merged its archive, the archive); each pair of folders once."""
     made = {}
 
-    def make(*names: str) -> tuple[Host, Host, str]:
-        if names not in made:
+    def make(*names: str, words: tuple[str, ...] = ()) -> tuple[Host, Host, str]:
+        if names + words not in made:
             base = tmp_path_factory.mktemp("hosts")
             first, second = (Host(base / str(number) / name / "adrbench", root) for number, name in enumerate(names))
             archive = str(base / "out.tar.xz")
             first.measure()
-            first.archive("pack", "--output", archive)
+            first.archive("pack", "--output", archive, *words)
             second.archive("merge", archive)
-            made[names] = first, second, archive
-        return made[names]
+            made[names + words] = first, second, archive
+        return made[names + words]
 
     return make
 
@@ -109,6 +109,17 @@ def test_only_what_is_missing_is_planned_after_a_merge(hosts, names):
     first, second, _ = hosts(*names)
     assert second.planned() == LEFT
     assert content(second.folder) == content(first.folder)
+
+
+def test_a_model_that_stayed_behind_makes_no_job_run_again(hosts):
+    """The next job that serves makes its folder (tests/model); a change of the model's job is noticed all the same."""
+    _, second, _ = hosts("with a model", "without", words=("--without-models",))
+    assert not (second.folder / "models").exists()
+    assert second.planned() == LEFT
+    assert "missing metadata" not in second.snakemake("-n", "results/cpu/model.json")
+    with open(second.folder / "src/model/gguf.py", "a") as stream:
+        stream.write("# changed\n")
+    assert second.planned("results/cpu/model.json") == {"model": 1}
 
 
 def test_a_merge_repeated_changes_nothing(hosts):

@@ -87,7 +87,7 @@ def word_tokenizer(folder: Path) -> Path:
 
 
 def eval_evidence(folder: Path) -> Path:
-    path, model = folder / "results/cpu/eval/auto.json", word_tokenizer(folder / "model")
+    path, model = folder / "results/cpu/eval/auto.json", word_tokenizer(folder / "models/cpu")
     raw = raw_folder(path)
     settings = [TaskSpec(name="retrieval_multi_point", samples=3, length_tokens=256, max_new_tokens=32, seed=1)]
     (data,) = dataset.build(settings, {}, dataset.token_counter(model))

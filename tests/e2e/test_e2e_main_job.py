@@ -232,6 +232,47 @@ def test_snakemakes_own_report_is_made_from_what_is_there(work):
         assert f'"{category}"' in text
 
 
+def archived(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath")}
+    command = [sys.executable, "-m", "adrbench.archive", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_evidence_of_every_stage_goes_on_in_another_folder_without_its_model(work, temporary):
+    """A round more there: nothing is measured again, the model is made again, and all of it audits and packs."""
+    folder, command = work
+    there = folder.parent / "another host"
+    there.mkdir()
+    archived(folder, "pack", "--without-models", "--output", str(folder.parent / "evidence.tar.xz"))
+    archived(there, "merge", str(folder.parent / "evidence.tar.xz"))
+    names = [path.relative_to(folder) for path in all_evidence(folder)]
+    assert [problem for name in names for problem in evidence.verify_files(there / name)] == []
+    assert any(name.startswith("../") for path in names for name in evidence.read(there / path).files)
+    assert not (there / "models").exists()
+
+    def elsewhere(*targets: str) -> list[str]:
+        return [str(there) if word == str(folder) else word for word in command(*targets)]
+
+    added = "results/cpu/serve/auto/r2/short.json"
+    done = run(elsewhere("reports/adr0011.md", added))
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    said = done.stdout + done.stderr
+    assert "models/cpu is not here: making it again, as results/cpu/model.json says" in said
+    planned = set(re.findall(r"^(\w+) +\d+$", said, re.MULTILINE))
+    measuring = {"device", "kernels", "model", "ceiling", "serve", "eval", "integrate", "profile", "memory", "claims"}
+    assert planned & measuring == {"serve"}
+    assert said.count("starting vllm serve") == 1
+    assert [problem for name in [*names, added] for problem in evidence.verify_files(there / name)] == []
+    done = audited(there, "--eval-python", str(ROOT / ".envs/eval/bin/python"))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "left out" not in archived(there, "pack", "--output", str(folder.parent / "again.tar.xz"))
+    said = archived(folder, "merge", str(folder.parent / "again.tar.xz"))
+    assert ": 1 results merged, " in said
+    assert sorted(temporary.rglob("*")) == []
+
+
 def test_served_settings_are_those_asked_for(work):
     folder, _ = work
     baseline = evidence.read(folder / "results/cpu/serve/auto/r1/short.json")

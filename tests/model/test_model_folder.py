@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from adrbench.job import JobError
-from adrbench.model.__main__ import convert_wheel
 from adrbench.model.folder import check_folder
 from adrbench.model.gguf import bfloat16_bytes, unpermute, write_safetensors
+from adrbench.model.make import convert_wheel
 
 
 @pytest.fixture
