@@ -81,7 +81,7 @@ class Host:
         path.write_text(yaml.safe_dump(platform, allow_unicode=True))
 
 
-LEFT = {"serve": 2, "eval": 2, "integrate": 3, "profile": 1}
+LEFT = {"serve": 2, "eval": 2, "integrate": 2, "profile": 1}
 
 
 @pytest.fixture(scope="module")
