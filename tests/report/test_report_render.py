@@ -329,7 +329,7 @@ def test_block_b_says_which_kernels_take_the_time_and_what_to_change(spec: Spec)
 
 @pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
 def test_classes_are_the_devices_kernels_where_its_trace_has_them(spec: Spec) -> None:
-    """The host's operators are launches there: 71 % of a decode step was told as host, which a device spent in kernels."""
+    """The host's operators only launch there: a decode step was told as 71 % host that a device spent in kernels."""
     store = open_store(spec)
     data = store.documents["profile/auto"].data
     assert data is not None
