@@ -29,10 +29,10 @@ if BLOCKED:
     rule integrate_blocked:
         output:
             evidence=f"{RESULTS}/integrate/{{name}}.json",
-        wildcard_constraints:
-            name="|".join(map(re.escape, BLOCKED)),
         log:
             f"{LOGS}/integrate/{{name}}.log",
+        wildcard_constraints:
+            name="|".join(map(re.escape, BLOCKED)),
         conda:
             "../envs/analysis.yaml"
         container:
