@@ -5,12 +5,14 @@
 A launch is stopped where Triton would look its variant up: the key is that of Triton's own binder for the target.
 """
 
+import gc
 import importlib
 import itertools
 import json
 import os
 import sys
 import types
+import weakref
 from unittest import mock
 
 SCHEME, TARGET = sys.argv[1:]
@@ -150,6 +152,25 @@ def started(attend):
     return [[fact for fact in happened if fact == "vLLM" or "warmup_steps" in fact], ""]
 
 
+def profiled():
+    """(what the worker answers, whether the small cache that vLLM profiles graphs with is gone afterwards)."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    attend_with("flash")
+    worker, layer, builder = served.worker_of(SCHEME, "cpu")
+    wrapper, small = WorkerWrapperBase.__new__(WorkerWrapperBase), weakref.ref(layer.kv_cache[0])
+
+    def profile():
+        served.serve([(0, 1)], layer, builder)
+        layer.kv_cache = []
+        return 7
+
+    wrapper.worker, worker.determine_available_memory = worker, profile
+    answer = wrapper.determine_available_memory()
+    gc.collect()
+    return [answer, small() is None]
+
+
 def broken(*_args):
     raise ValueError("no kernel image")
 
@@ -174,6 +195,7 @@ print("RESULT" + json.dumps({
     "served": late("flash"), "triton": late("triton"),
     "small": late("flash", many=(8, 96, 100)),
     "without prompts": late("flash", only_decodes), "without decodes": late("flash", only_prompts),
-    "places": places(), "guessed": guessed(), "started": started(lambda *_args: None), "failed": started(broken),
+    "places": places(), "guessed": guessed(), "profiled": profiled(),
+    "started": started(lambda *_args: None), "failed": started(broken),
     "watched": watched(),
 }))  # fmt: skip
