@@ -62,8 +62,9 @@ def value(text: str, section: str, key: str, default: str = "") -> str:
     """A plain value of a section in the text of a YAML file."""
     bare = re.sub(r"(^|\s)#.*", r"\1", text, flags=re.MULTILINE)
     body = re.search(rf"^{section}:(.*(?:\n(?!\S).*)*)", bare, re.MULTILINE)
-    found = re.search(rf"(?:^|[\s{{,]){key}:[ \t]*[\"']?([^\s\"',}}]+)", body[1]) if body else None
-    return found[1] if found else default
+    plain = r"""(?:"([^"\n]+)"|'([^'\n]+)'|([^\s"',}]+))"""
+    found = re.search(rf"(?:^|[\s{{,]){key}:[ \t]*{plain}", body[1]) if body else None
+    return next(filter(None, found.groups())) if found else default
 
 
 def declared(name: str, root: Path = ROOT) -> Declared:

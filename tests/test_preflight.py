@@ -77,6 +77,7 @@ def test_the_keys_are_read_as_the_loader_reads_them(name):
     [
         ("serve:\n  python: a/b # c\neval:\n  python: x\n", "a/b"),
         ("eval: {python: x}\nserve: {vllm_version: 1, python: 'a/b', rounds: 2}\n", "a/b"),
+        ('serve:\n  python: "/opt/my envs/vllm\'s/bin/python" # c\n', "/opt/my envs/vllm's/bin/python"),
         ("serve:\n  # python: old\n\n  rounds: 1\n", "standard"),
         ("serve:\n  own_python: x\n", "standard"),
     ],

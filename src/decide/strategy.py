@@ -108,9 +108,11 @@ def place(found: Candidate, memory_at_most: float) -> SchemeResult:
     )
 
 
-def _open(found: Candidate, placed: SchemeResult) -> bool:
-    """Whether more evidence could still make an option win."""
+def _open(found: Candidate, placed: SchemeResult, memory_at_most: float) -> bool:
+    """Whether more evidence could still make an option win: one that saves too little memory never does."""
     if placed.role == "baseline" or found.arm is None or placed.excluded_by or found.violations:
+        return False
+    if found.ratio is not None and found.ratio > memory_at_most:
         return False
     return isinstance(found.accuracy, Missing) or found.gate == "undecided" or found.ratio is None
 
@@ -150,10 +152,12 @@ def _won(found: Candidate) -> Status:
     )
 
 
-def choose(candidates: list[Candidate], placed: list[SchemeResult], baseline: str) -> tuple[Status, list[Text]]:
+def choose(
+    candidates: list[Candidate], placed: list[SchemeResult], baseline: str, memory_at_most: float
+) -> tuple[Status, list[Text]]:
     """The status by the order of the groups, and what is missing."""
     pairs = list(zip(candidates, placed, strict=True))
-    missing = [_lacking(c) for c, p in pairs if _open(c, p)]
+    missing = [_lacking(c) for c, p in pairs if _open(c, p, memory_at_most)]
     if not any(p.role != "baseline" and c.arm is not None for c, p in pairs):
         why = text("the platform has an arm for no scheme but the baseline", "除 baseline 外该平台没有任何方案的 arm")
         return Status(word="Blocked", option=None, text=why), []
@@ -163,7 +167,7 @@ def choose(candidates: list[Candidate], placed: list[SchemeResult], baseline: st
     for group in GROUPS:
         mine = [(c, p) for c, p in pairs if p.role == group]
         passing = sorted((c for c, p in mine if p.eligible), key=lambda c: (c.ratio, _delta(c)))
-        waiting = [c for c, p in mine if _open(c, p)]
+        waiting = [c for c, p in mine if _open(c, p, memory_at_most)]
         smaller = [c for c in waiting if not passing or c.ratio is None or c.ratio < (passing[0].ratio or 0.0)]
         if passing and not smaller:
             return _won(passing[0]), missing
@@ -259,7 +263,7 @@ def judge(spec: StrategySpec) -> Verdict:
     }
     candidates = [candidate(spec, facts, rules, option, checked.get(option.name, [])) for option in decision.options]
     placed = ranked([place(c, decision.memory_at_most) for c in candidates], candidates)
-    status, missing = choose(candidates, placed, spec.baseline)
+    status, missing = choose(candidates, placed, spec.baseline, decision.memory_at_most)
     return Verdict(
         decision=decision.id,
         platform=spec.platform,

@@ -35,17 +35,27 @@ def building(folder: Path) -> Iterator[Path]:
     """A path beside ``folder`` to make it at; one process of the host at a time.
 
     What a killed process left there is removed by the next one. Another host that shares the file system may build at
-    the same time, at a path of its own.
+    the same time, at a path of its own. On a file system without locks so may other processes of this host, and nothing
+    is removed.
     """
     CACHE.mkdir(exist_ok=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}-{HOST}-"
     with open(CACHE / f"model-{folder.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in folder.parent.glob(f"{prefix}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        if _locked(lock.fileno()):
+            for left in folder.parent.glob(f"{prefix}*"):
+                shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as temporary:
             yield Path(temporary, "model")
+
+
+def _locked(descriptor: int) -> bool:
+    """Wait for the lock of an open file; False on a file system that has none (Lustre without ``flock``)."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
 
 
 def make(spec: dict[str, Any], folder: Path) -> None:

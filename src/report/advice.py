@@ -62,7 +62,8 @@ def _in_strategy(schemes: list[dict[str, Any]], options: list[dict[str, Any]], m
     """Schemes that hold the decision up: of the first group that has any, those smaller than what passes there."""
     for group in GROUPS:
         mine = [number for number, scheme in enumerate(schemes) if scheme["role"] == group]
-        if group == "must" and mine and not any(schemes[number]["arm"] for number in mine):
+        absent = [number for number in mine if not schemes[number]["arm"] and not schemes[number]["excluded_by"]]
+        if group == "must" and mine and len(absent) == len(mine):
             return []
         ratios = [schemes[number]["memory_ratio"] for number in mine if schemes[number]["eligible"]]
         smallest = min(ratios, default=memory_at_most)

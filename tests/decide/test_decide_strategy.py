@@ -101,6 +101,17 @@ def test_an_undecided_required_scheme_leaves_it_open(spec: Any) -> None:
     assert any("more sample pairs" in item.en for item in found.missing)
 
 
+def test_a_scheme_that_saves_too_little_memory_holds_nothing_up(spec: Any) -> None:
+    """Its Δ is undecided at this number of samples, and no verdict on it would let it win."""
+    asked = spec({"int8-head": 2.95, "kivi4": 0.5})
+    assert judge(asked).status.word == "Proposed"
+    strict = asked.decision.model_copy(update={"memory_at_most": 0.4})
+    found = judge(asked.model_copy(update={"decision": strict}))
+    assert scheme(found, "INT8 per-head").gate == "undecided"
+    assert (found.status.word, found.status.option) == ("Accepted", "KIVI-4")
+    assert not any("INT8 per-head" in item.en for item in found.missing)
+
+
 def test_nothing_passing_keeps_16_bit(spec: Any) -> None:
     found = judge(spec({"int8-head": 9.0, "kivi4": 9.0}))
     assert (found.status.word, found.status.option) == ("Accepted", "auto")

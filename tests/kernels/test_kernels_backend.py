@@ -106,6 +106,7 @@ OVERRIDDEN = {
         "WorkerBase": ["compile_or_warm_up_model"],
         "WorkerWrapperBase": ["__getattr__"],
     },
+    "vllm/v1/worker/gpu_worker.py": {"Worker": ["determine_available_memory"]},
     "vllm/v1/worker/utils.py": {"AttentionGroup": ["get_metadata_builder"]},
 }
 """What we override, call or replace, by file and class."""
@@ -121,6 +122,7 @@ EXPECTED = {
     "get_kv_cache_spec": ["self", "vllm_config"],
     "merge": ["cls", "specs"],
     "compile_or_warm_up_model": ["self"],
+    "determine_available_memory": ["self"],
     "get_metadata_builder": ["self", "ubatch_id"],
 }  # fmt: skip
 """Arguments that our versions of these assume."""

@@ -39,6 +39,14 @@ def test_this_steps_tokens_are_found_among_all_that_are_attended_to(found):
     assert found["places"] == 0
 
 
+def test_drafts_that_may_still_be_refused_are_not_attended_to(found):
+    assert found["guessed"] in (None, [8, 8, 4])
+
+
+def test_the_cache_that_vllm_profiles_with_is_not_kept(found):
+    assert found["profiled"] == [7, True]
+
+
 def test_a_worker_warms_up_before_vllm_captures_its_graphs(found):
     assert found["started"] == [[["warmed", "warmup_steps"], "vLLM"], ""]
 

@@ -5,11 +5,14 @@
 A launch is stopped where Triton would look its variant up: the key is that of Triton's own binder for the target.
 """
 
+import gc
 import importlib
 import itertools
 import json
 import os
 import sys
+import types
+import weakref
 from unittest import mock
 
 SCHEME, TARGET = sys.argv[1:]
@@ -113,6 +116,25 @@ def places():
     return wrong
 
 
+def guessed():
+    """Tokens that a prompt of 4 after 4 attends to, where drafts may still be refused: vLLM's bound on the host is 11.
+
+    None for a vLLM that knows no such bound.
+    """
+    worker, _, builder = served.worker_of(SCHEME, "cpu")
+    config = worker.vllm_config
+    config.speculative_config = types.SimpleNamespace(num_speculative_tokens=3)
+    config.scheduler_config.async_scheduling = True
+    builder = type(builder)(builder.kv_cache_spec, ["layer"], config, torch.device("cpu"))
+    common = warmup.common_metadata(warmup.Step(0, ((4, 4),)), 1 + builder.window_pages, torch.device("cpu"))
+    common._seq_lens_cpu = None
+    if (bound := getattr(common, "seq_lens_cpu_upper_bound", None)) is None:
+        return None
+    common.seq_lens_cpu_upper_bound = bound + 3
+    context = builder.build(0, common).prompts.context
+    return [context.slots.shape[0], context.longest, context.longest_before]
+
+
 def started(attend):
     """(what happened in order, error) when vLLM's executor tells a worker to warm up."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
@@ -128,6 +150,25 @@ def started(attend):
     except RuntimeError as error:
         return [happened, str(error)]
     return [[fact for fact in happened if fact == "vLLM" or "warmup_steps" in fact], ""]
+
+
+def profiled():
+    """(what the worker answers, whether the small cache that vLLM profiles graphs with is gone afterwards)."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    attend_with("flash")
+    worker, layer, builder = served.worker_of(SCHEME, "cpu")
+    wrapper, small = WorkerWrapperBase.__new__(WorkerWrapperBase), weakref.ref(layer.kv_cache[0])
+
+    def profile():
+        served.serve([(0, 1)], layer, builder)
+        layer.kv_cache = []
+        return 7
+
+    wrapper.worker, worker.determine_available_memory = worker, profile
+    answer = wrapper.determine_available_memory()
+    gc.collect()
+    return [answer, small() is None]
 
 
 def broken(*_args):
@@ -154,5 +195,7 @@ print("RESULT" + json.dumps({
     "served": late("flash"), "triton": late("triton"),
     "small": late("flash", many=(8, 96, 100)),
     "without prompts": late("flash", only_decodes), "without decodes": late("flash", only_prompts),
-    "places": places(), "started": started(lambda *_args: None), "failed": started(broken), "watched": watched(),
+    "places": places(), "guessed": guessed(), "profiled": profiled(),
+    "started": started(lambda *_args: None), "failed": started(broken),
+    "watched": watched(),
 }))  # fmt: skip

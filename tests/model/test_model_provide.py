@@ -5,6 +5,7 @@ Shapes stand for all sources here; the embedded weights are converted again by t
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -23,6 +24,7 @@ from adrbench.model import provide as providing
 from adrbench.model.folder import check_folder
 from adrbench.model.make import write_shape
 from adrbench.model.provide import provide, served_folder
+from adrbench.scratch import HOST
 from adrbench.serve.process import job_environment
 from waiting import until
 
@@ -190,6 +192,18 @@ def test_what_a_killed_job_left_is_removed_by_the_next(work, shape):
     provide(spec(work / "models/cpu"), RESULTS)
     assert [path.name for path in (work / "models").iterdir()] == ["cpu"]
     assert content(work / "models/cpu") == content(shape)
+
+
+def test_a_file_system_without_locks_makes_it_too_and_leaves_what_others_may_be_making(work, shape, monkeypatch):
+    def refuse(*_args: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(providing.fcntl, "flock", refuse)
+    other = work / "models" / f".cpu-{HOST}-other"
+    other.mkdir(parents=True)
+    provide(spec(work / "models/cpu"), RESULTS)
+    assert content(work / "models/cpu") == content(shape)
+    assert other.is_dir()
 
 
 JOB = """

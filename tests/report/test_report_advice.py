@@ -171,6 +171,16 @@ class TestStrategy:
         reason = {"en": "no arm for it", "zh": "没有对应的 arm"}[language]
         assert f"- INT8 per-head: {reason}" in lines
 
+    def test_an_excluded_required_scheme_without_an_arm_leaves_the_choice_to_those_that_come_after(
+        self, example: ModuleType, language: str
+    ) -> None:
+        spec = published_strategy(example, language)
+        store = open_store(spec)
+        for scheme in store.raw("decide", "strategy", "schemes"):
+            if scheme["role"] == "must":
+                scheme |= {"arm": None, "gate": None, "eligible": False, "excluded_by": ["G10"]}
+        assert {"en": "more sample pairs", "zh": "个样本对"}[language] in next_step(spec, store)
+
     def test_more_pairs_for_an_excluded_scheme_name_what_excludes_it(self, example: ModuleType, language: str) -> None:
         text = text_of(published_strategy(example, language))
         told = {"en": "INT8 per-tensor, which G10 excludes unless", "zh": "INT8 per-tensor (被 G10 排除"}[language]

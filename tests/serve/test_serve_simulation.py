@@ -61,6 +61,11 @@ def test_one_launch_is_the_definition_after_every_step(facts, name):
 
 
 @needs_torch
+def test_the_cache_that_vllm_profiles_with_is_not_kept(tmp_path):
+    assert run("release_facts.py", str(tmp_path)) == {"answer": 7, "gone": True, "emptied": 1}
+
+
+@needs_torch
 @pytest.mark.parametrize("form", ["kivi4-group64", "kivi4-group64-one-launch"])
 def test_changed_windows_are_kept_too(facts, form):
     assert facts["runs"][form]["wrong"] == 0

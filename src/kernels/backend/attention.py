@@ -157,6 +157,10 @@ class CustomImpl(TritonAttentionImpl):  # type: ignore[misc]
             self._cache = PagedCache(PageLayout(self.scheme, self.num_kv_heads, self.head_size, page), kv_cache)
         return self._cache
 
+    def release(self) -> None:
+        """Keep no cache alive; the next call makes its views again."""
+        self._cache = None
+
     def do_kv_cache_update(
         self,
         layer: Any,  # noqa: ARG002
@@ -239,3 +243,16 @@ class CustomImpl(TritonAttentionImpl):  # type: ignore[misc]
         self._attend(
             query[rows], key, value, output[rows], prompts.starts, starts, prompts.longest, longest, self.scale
         )
+
+
+def release_caches(worker: Any) -> None:
+    """Keep no cache of a worker alive.
+
+    vLLM measures the memory of graphs with a small cache, drops it, and sizes the real one as if it were gone: as many
+    blocks as the largest graph has requests, which of a hybrid model are gigabytes.
+    """
+    for layer in worker.vllm_config.compilation_config.static_forward_context.values():
+        if isinstance(impl := getattr(layer, "impl", None), CustomImpl):
+            impl.release()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from adrbench.serve.workers import around
+
 BACKEND = "adrbench.kernels.backend.attention.CustomBackend"
 WINDOWED = "adrbench.kernels.backend.windowed.CustomWindowedBackend"
 
@@ -36,7 +38,7 @@ def install(scheme: str) -> None:
     _specify(scheme, found.depends_on_length)
     _manage(found.depends_on_length)
     _align_hybrid(scheme)
-    _warm_up_workers()
+    _accompany_workers()
 
 
 def _is_ours(layer: Any) -> bool:
@@ -133,29 +135,29 @@ def _chosen(vllm_config: Any) -> bool:
     return getattr(backend, "name", None) == "CUSTOM"
 
 
-def _warm_up_workers() -> None:
-    """Every worker process warms CUSTOM up when its cache is made and its graphs are not captured yet.
-
-    ``WorkerWrapperBase`` hands what it does not define itself on to its worker.
+def _accompany_workers() -> None:
+    """Every worker process lets vLLM's small cache go that it was profiled with, and warms CUSTOM up when its own cache
+    is made and its graphs are not captured yet.
 
     Raises:
         AttributeError: this vLLM's workers are not told to warm up.
     """
-    from vllm.v1.worker.worker_base import WorkerBase, WorkerWrapperBase
+    from vllm.v1.worker.worker_base import WorkerBase
 
-    name = "compile_or_warm_up_model"
-    if not hasattr(WorkerBase, name):
-        raise AttributeError(f"backend CUSTOM: vLLM's WorkerBase has no {name}, so nothing would be warmed up")
-    own = getattr(WorkerWrapperBase, name, None)
-    if getattr(own, "_adrbench", False):
-        return
+    if not hasattr(WorkerBase, "compile_or_warm_up_model"):
+        raise AttributeError(
+            "backend CUSTOM: vLLM's WorkerBase has no compile_or_warm_up_model, so nothing would be warmed up"
+        )
 
-    @functools.wraps(getattr(WorkerBase, name))
-    def warmed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        from adrbench.kernels.backend.warmup import warm_up
+    def warm_up(worker: Any) -> None:
+        from adrbench.kernels.backend import warmup
 
-        warm_up(self.worker)
-        return own(self, *args, **kwargs) if own else getattr(self.worker, name)(*args, **kwargs)
+        warmup.warm_up(worker)
 
-    warmed._adrbench = True  # type: ignore[attr-defined]
-    setattr(WorkerWrapperBase, name, warmed)
+    def release(worker: Any) -> None:
+        from adrbench.kernels.backend import attention
+
+        attention.release_caches(worker)
+
+    around("determine_available_memory", BACKEND, after=release)
+    around("compile_or_warm_up_model", BACKEND, before=warm_up)

@@ -1,7 +1,7 @@
 """What one step's attention needs to know, built once per step and shared by all layers.
 
 vLLM puts requests with one query token first (``reorder_batch_threshold``): those are decoded, the
-rest are prompts or chunks of prompts. Nothing here waits for the device.
+rest are prompts or chunks of prompts. Nothing here waits for the device, but for drafts of asynchronous steps.
 """
 
 from __future__ import annotations
@@ -102,6 +102,9 @@ class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         self.page = int(kv_cache_spec.block_size)
         self.window_pages = int(kv_cache_spec.window_pages)
         self.reach = int(vllm_config.model_config.max_model_len)
+        scheduler = getattr(vllm_config, "scheduler_config", None)
+        # A step is then prepared before it is known how many drafts of the one before were accepted.
+        self.guessed = vllm_config.speculative_config is not None and getattr(scheduler, "async_scheduling", False)
         self._init_reorder_batch_threshold(1, supports_spec_as_decode=False)
 
     def build(
@@ -138,8 +141,9 @@ class CustomMetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc]
         if first:
             starts = starts - first
         longest = int(queries.max())
-        # 0.20.2 keeps an upper bound on the host, exact for prompts; 0.18.1 the lengths themselves.
-        known = getattr(common, "seq_lens_cpu_upper_bound", None)
+        # 0.20.2 keeps an upper bound on the host, exact unless it is guessed; 0.18.1 the lengths themselves. Where
+        # they are not on the host, vLLM's property waits for the device.
+        known = None if self.guessed else getattr(common, "seq_lens_cpu_upper_bound", None)
         lengths_cpu = (common.seq_lens_cpu if known is None else known)[decodes : common.num_reqs]
         if bool((lengths_cpu == queries).all()):
             return Prompts(first, end, starts, longest, None)

@@ -36,6 +36,10 @@ class CustomWindowedImpl(CustomImpl):
 
     _ring: RingPages | None = None
 
+    def release(self) -> None:
+        super().release()
+        self._ring = None
+
     def do_kv_cache_update(self, *_args: Any) -> None:
         raise NotImplementedError("backend CUSTOM stores windowed schemes in forward")
 

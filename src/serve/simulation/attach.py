@@ -10,6 +10,7 @@ import torch
 from adrbench.serve.simulation.caches import MirrorCache, plain_cache, plane_dimension
 from adrbench.serve.simulation.engine import Layer, Simulation
 from adrbench.serve.simulation.record import Recorder
+from adrbench.serve.workers import around
 
 # Their prefill reads the step's own keys and values from the arguments, not from the cache.
 ARGUMENT_READERS = ("ROCM_ATTN", "ROCM_AITER_FA")
@@ -40,8 +41,17 @@ def activate(settings: dict[str, Any], folder: str | None) -> None:
         if os.environ.get(ONE_LAUNCH_VARIABLE, "0") != "1":
             ACTIVE.simulation.one_launch = None
         ACTIVE.simulation.counts.facts["backend"] = ACTIVE.wrapped
+        if torch.cuda.is_available():
+            around("determine_available_memory", "kv_simulation", after=_release)
     if wanted := settings.get("kv_record"):
         ACTIVE.recorder = Recorder(wanted["file"], wanted["tokens"])
+
+
+def _release(_worker: Any) -> None:
+    """Let the small cache go that vLLM measures the memory of graphs with: it sizes the real one as if it were gone."""
+    if ACTIVE.simulation is not None:
+        ACTIVE.simulation.release()
+        torch.cuda.empty_cache()
 
 
 def attach(backend: Any) -> None:

@@ -100,6 +100,12 @@ class Simulation:
         self.counts.facts["layers"] = len(self.layers)
         return state
 
+    def release(self) -> None:
+        """Keep no cache of the engine alive; the next step makes its views again."""
+        self._step = None
+        for state in self.layers.values():
+            state.cache = None
+
     def rows(self, layer: Layer, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What a reader gets for rows ``[tokens, heads, dim]`` of a scheme without windows, in their dtype."""
         scheme = self.scheme
