@@ -138,21 +138,26 @@ def _remedy_named(folder: Path, path: Path) -> str:
     return f"put the model that was measured at {folder}; or delete {path} to measure everything with this one"
 
 
+def seen_as(folder: Path, digest: str) -> dict[str, Any]:
+    """What is remembered of a folder that was read: as long as it is the same, the folder is not read again."""
+    names = ["config.json", "tokenizer.json", *sorted(p.name for p in folder.glob("*.safetensors"))]
+    stats = [(name, (folder / name).stat()) for name in names if (folder / name).is_file()]
+    state = [[name, stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in stats]
+    return {"folder": str(folder), "state": state, "digest": digest}
+
+
 def _hold_against(folder: Path, expected: str, path: Path, remedy: str) -> None:
     """Refuse a model that is not the measured one. A folder whose files did not change is read once.
 
     Raises:
         JobError: ``other-model``; ``bad-model`` and others of ``check_folder``.
     """
-    names = ["config.json", "tokenizer.json", *sorted(p.name for p in folder.glob("*.safetensors"))]
-    stats = [(name, (folder / name).stat()) for name in names if (folder / name).is_file()]
-    state = [[name, stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in stats]
     stamp = CACHE / f"model-{path.parent.name}.json"
     try:
         known = json.loads(stamp.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = None
-    seen = {"folder": str(folder), "state": state, "digest": expected}
+    seen = seen_as(folder, expected)
     if known == seen:
         return
     try:

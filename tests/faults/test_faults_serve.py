@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 from adrbench import evidence
+from adrbench.model import provide
 from adrbench.serve.server import serving
 from faults_disk import own_disk
 from faults_scene import CLIENT, ENGINE, SERVER, SIGKILLED, Job, Scene, patience
@@ -151,9 +152,12 @@ def less_memory(spec: dict[str, Any], _: Path) -> dict[str, Any]:
 
 
 def copied_model(spec: dict[str, Any], model: Path, damage: Callable[[Path], None]) -> dict[str, Any]:
+    """A damage that the check of the model does not see: of a folder above 4 GiB it reads headers only."""
     shutil.copytree(spec["server"]["model"], model)
     damage(model / "model.safetensors")
     spec["server"]["model"] = str(model)
+    digest = evidence.read(model.parent / "results/cpu/model.json").measured["digest"]
+    evidence.write_json(model.parent / provide.CACHE / "model-cpu.json", provide.seen_as(model, digest))
     return {}
 
 
