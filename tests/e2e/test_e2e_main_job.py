@@ -235,7 +235,7 @@ def test_snakemakes_own_report_is_made_from_what_is_there(work):
 def archived(folder: Path, *arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "pythonpath")}
     command = [sys.executable, "-m", "adrbench.archive", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -267,7 +267,9 @@ def test_evidence_of_every_stage_goes_on_in_another_folder_without_its_model(wor
     assert [problem for name in [*names, added] for problem in evidence.verify_files(there / name)] == []
     done = audited(there, "--eval-python", str(ROOT / ".envs/eval/bin/python"))
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "left out" not in archived(there, "pack", "--output", str(folder.parent / "again.tar.xz"))
+    # The model stays: it is what the other folder made again, and packing its weights takes minutes.
+    said = archived(there, "pack", "--without-models", "--output", str(folder.parent / "again.tar.xz"))
+    assert "left out" not in said
     said = archived(folder, "merge", str(folder.parent / "again.tar.xz"))
     assert ": 1 results merged, " in said
     assert sorted(temporary.rglob("*")) == []
