@@ -64,7 +64,7 @@ def test_an_engine_whose_trial_fails_takes_the_compiled_readers_and_says_so(fact
 
 
 def test_it_can_be_turned_off(facts):
-    assert facts["switched"] == [False, True, False]
+    assert facts["switched"] == [True, True, False]
 
 
 def test_caches_that_it_does_not_find_its_way_in_are_left_to_the_readers(facts):

@@ -37,8 +37,8 @@ def activate(settings: dict[str, Any], folder: str | None) -> None:
     if wanted := settings.get("kv_simulation"):
         compiled = torch.cuda.is_available() and os.environ.get(COMPILE_VARIABLE, "1") != "0"
         ACTIVE.simulation = Simulation(wanted, folder, compiled)
-        # Not by itself: what the proof on a GPU has shown is the compiled readers; this kernel no GPU has run yet.
-        if os.environ.get(ONE_LAUNCH_VARIABLE, "0") != "1":
+        # An engine tries the kernel before it serves; this is for comparing it with the compiled readers.
+        if os.environ.get(ONE_LAUNCH_VARIABLE, "1") == "0":
             ACTIVE.simulation.one_launch = None
         ACTIVE.simulation.counts.facts["backend"] = ACTIVE.wrapped
         if torch.cuda.is_available():
