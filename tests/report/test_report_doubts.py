@@ -27,7 +27,9 @@ def lines_of(spec: Spec, store: Store) -> list[str]:
 
 
 def summary(spec: Spec, lines: list[str]) -> str:
-    return next(line for line in lines if {"en": "**Bottleneck.** step", "zh": "**瓶颈**: step"}[spec.language] in line)
+    """The line of the bottleneck, which begins with the arm that was profiled."""
+    start = {"en": "**Bottleneck.** bf16 (auto): step", "zh": "**瓶颈**: bf16 (auto): step"}[spec.language]
+    return next(line for line in lines if start in line)
 
 
 def row(lines: list[str], *cells: str) -> str:

@@ -71,6 +71,14 @@ class PageView:
                 return Owned(decision.html, told)
         return None
 
+    @property
+    def elsewhere(self) -> Owned | None:
+        """Accuracy of another model: decisions of one platform show the same, the first that does is taken."""
+        for decision in self.decisions:
+            if (found := decision.report.elsewhere) is not None:
+                return Owned(decision.html, found)
+        return None
+
 
 def _documents(site: Site, adr: str) -> list[tuple[str, str]]:
     """(language, file) of the reports of one decision that lie beside the page."""
