@@ -99,7 +99,8 @@ def decision_inputs(wildcards):
     if adaptive_rounds(wildcards.adr):
         return f"{RESULTS}/adaptive/{wildcards.adr}.json"
     evidence_of(wildcards.adr)  # names what there is, when it is none
-    return leaves(decided_from(wildcards.adr))
+    informing = records.accuracy_elsewhere(RUN, wildcards.adr)
+    return leaves(decided_from(wildcards.adr)) + leaves(informing)
 
 
 def decide_spec(adr):

@@ -14,7 +14,9 @@ def report_evidence(adr):
     }
     mine = evidence_of(adr)
     counted = counter_evidence() if mine.get("profile") else {}
-    return mine | {"counters": counted} | derived
+    elsewhere = records.accuracy_elsewhere(RUN, adr)
+    shown = {"elsewhere": elsewhere} if elsewhere else {}
+    return mine | {"counters": counted} | shown | derived
 
 
 def decision_of(adr):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,17 @@ OWNED_VARIABLES = {
 
 @dataclass(frozen=True)
 class Run:
-    """A validated configuration: the main file, the platform, all policies, the decisions to render."""
+    """A validated configuration: the main file, the platform, all policies, the decisions to render.
+
+    ``accuracy_platform``: the platform whose accuracy a platform of random weights shows beside its own speed.
+    """
 
     main: Main
     platform: Platform
     policies: dict[str, Policy]
     decisions: dict[str, Decision | Facts | Strategy]
     sources: dict[str, str]
+    accuracy_platform: Platform | None = None
 
     def serving_arms(self) -> list[Arm]:
         """Arms that are expected to start."""
@@ -305,6 +309,24 @@ def load_decisions(main: Main, root: Path) -> dict[str, Decision | Facts | Strat
     return decisions
 
 
+def _accuracy_platform(main: Main, platform: Platform, file: str, root: Path) -> tuple[Platform | None, list[str]]:
+    """The platform whose accuracy is shown beside this one's speed, or why there is none.
+
+    Raises:
+        ConfigError: its file is refused.
+    """
+    name = platform.accuracy_platform
+    if name is None:
+        return None, []
+    # A folder of one's own may hold one platform and name a shipped one.
+    folders = (root / main.platforms, ROOT / "config/platforms")
+    there = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    if name not in there:
+        known = ", ".join(sorted(there))
+        return None, [f"{file}: accuracy_platform: {name!r} is no platform; there are {known}"]
+    return parse(Platform, read_yaml(there[name]), f"{main.platforms}/{name}.yaml"), []
+
+
 def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config.yaml") -> Run:
     """Validate the main configuration and all that it names.
 
@@ -339,14 +361,10 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
         except ValueError as error:
             problems = [f"{file}: {error}"]
     problems += _check_lengths(platform, file)
-    # A folder of one's own may hold one platform and name a shipped one.
-    folders = (root / main.platforms, ROOT / "config/platforms")
-    there = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    if platform.accuracy_platform and platform.accuracy_platform not in there:
-        known = ", ".join(there)
-        problems.append(f"{file}: accuracy_platform: {platform.accuracy_platform!r} is no platform; there are {known}")
+    accuracy_platform, unknown = _accuracy_platform(main, platform, file, root)
+    problems += unknown
     problems += _known_names(main, platform, file, source)
     problems += secrets.problems(platform.model_dump(mode="json"), file)
     if problems:
         raise ConfigError("\n".join(problems))
-    return run
+    return replace(run, accuracy_platform=accuracy_platform)

@@ -6,6 +6,7 @@ Like those of measuring jobs (``jobs.py``), each holds the values that its job d
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from adrbench.config import inputs
@@ -13,6 +14,7 @@ from adrbench.config.decision import Decision, Facts, Strategy
 from adrbench.config.load import Run
 from adrbench.config.servers import server
 from adrbench.decide.interleave import Order
+from adrbench.decide.spec import ElsewhereSpec
 from adrbench.paths import ROOT
 
 # What is drawn from the ceilings and profiles of a platform.
@@ -39,22 +41,59 @@ def decide(run: Run, adr: str, evidence: dict[str, Any]) -> dict[str, Any]:
     mine = inputs.arms(decision, run.platform)
     arms = [arm.model_dump(mode="json") for arm in mine]
     violations = {arm.name: [vars(violation) for violation in run.violations(arm, policy)] for arm in mine}
-    return _said(run) | {
-        "platform": run.platform.name,
-        "decision": decision.model_dump(mode="json"),
-        "policy": policy,
-        "violations": violations,
-        "arms": arms,
-        "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
-        "evidence": evidence,
-        "gain_rule": decision.objective.gain_rule,
-        "order_seed": run.platform.serve.order_seed,
-    }
+    return (
+        _said(run)
+        | _elsewhere(run, adr)
+        | {
+            "platform": run.platform.name,
+            "decision": decision.model_dump(mode="json"),
+            "policy": policy,
+            "violations": violations,
+            "arms": arms,
+            "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
+            "evidence": evidence,
+            "gain_rule": decision.objective.gain_rule,
+            "order_seed": run.platform.serve.order_seed,
+        }
+    )
 
 
 def _several_hosts(run: Run) -> dict[str, Any]:
     """Said only where it is so: other platforms' documents keep their specifications."""
     return {"several_hosts": True} if run.platform.device.hosts == "several" else {}
+
+
+def accuracy_elsewhere(run: Run, adr: str) -> dict[str, str]:
+    """Accuracy of another model that a comparison shows beside its own evidence: arm -> path, of the files that exist.
+
+    No other file is named: another platform's evidence is no target of this run.
+    """
+    decision, other = run.decisions.get(adr), run.accuracy_platform
+    if other is None or not isinstance(decision, Decision) or decision.delta is None:
+        return {}
+    paths = {arm.name: f"results/{other.name}/eval/{arm.name}.json" for arm in other.arms}
+    found = {arm: path for arm, path in paths.items() if Path(path).is_file()}
+    return found if other.baseline.name in found else {}
+
+
+def _elsewhere(run: Run, adr: str) -> dict[str, Any]:
+    """``ElsewhereSpec`` of a comparison; said only where there is something to show."""
+    other, paths = run.accuracy_platform, accuracy_elsewhere(run, adr)
+    if other is None or not paths:
+        return {}
+    alike = ("attention_backend", "kv_cache_dtype", "plugin", "kv_simulation")
+    mine = {arm.name: [getattr(arm, key) for key in alike] for arm in run.platform.arms}
+    measured = [arm for arm in other.arms if arm.name in paths]
+    found = {
+        "platform": other.name,
+        "title": other.title,
+        "baseline": other.baseline.name,
+        "titles": {arm.name: arm.title for arm in measured if arm.title},
+        "same": [arm.name for arm in measured if mine.get(arm.name) == [getattr(arm, key) for key in alike]],
+        "several_hosts": other.device.hosts == "several",
+        "eval": paths,
+    }
+    return {"elsewhere": ElsewhereSpec.model_validate(found).model_dump(mode="json")}
 
 
 def _said(run: Run) -> dict[str, Any]:
@@ -99,6 +138,7 @@ def facts(run: Run, decision: Facts, evidence: dict[str, Any]) -> dict[str, Any]
         "decision": decision.model_dump(mode="json"),
         "policy": decision.policy_for(run.platform.name),
         "baseline": run.platform.baseline.name,
+        "baseline_title": run.platform.baseline.title and run.platform.baseline.title.model_dump(mode="json"),
         "declared": run.platform.device.model_dump(mode="json"),
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,

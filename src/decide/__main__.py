@@ -96,6 +96,7 @@ def judge(context: Context, settled: Sequence[OptionResult] = ()) -> Verdict:
         status=found,
         options=results,
         accuracy={arm: c for arm, c in compared.items() if not isinstance(c, accuracies.Missing)},
+        elsewhere=accuracies.elsewhere(spec, context.confidence),
         noise=noise_table(context),
         latency=latency_table(context),
         confounded=factors.confounded(context.runs, spec.baseline, context.option_arms),

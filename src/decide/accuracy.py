@@ -12,9 +12,11 @@ from adrbench.decide.comparable import refuse_eval
 from adrbench.decide.context import Context
 from adrbench.decide.mcnemar import mcnemar
 from adrbench.decide.planning import pairs_needed
-from adrbench.decide.records import number
-from adrbench.decide.verdict import Accuracy, McNemar, MeanDifference, TaskDifference
+from adrbench.decide.records import number, read_eval
+from adrbench.decide.spec import DecideSpec
+from adrbench.decide.verdict import Accuracy, Elsewhere, McNemar, MeanDifference, TaskDifference
 from adrbench.decide.words import text
+from adrbench.evidence import Evidence
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,38 @@ def _limit(context: Context) -> float | None:
     return next((gate.limit for gate in context.spec.decision.gates if gate.metric == "accuracy_delta"), None)
 
 
+@dataclass(frozen=True)
+class EvalRuns:
+    """Accuracy runs of one platform by arm: documents, their files, and whether the platform is several hosts."""
+
+    documents: Mapping[str, Evidence]
+    paths: Mapping[str, str]
+    several_hosts: bool
+
+
 def compare(context: Context, arm: str) -> Accuracy | Missing:
     """Accuracy of ``arm`` against the baseline."""
     if context.spec.random_weights:
         return RANDOM_WEIGHTS
-    paths = context.spec.evidence.eval
-    for name in (context.baseline, arm):
-        if name not in context.evals:
+    return between(
+        EvalRuns(context.evals, context.spec.evidence.eval, context.spec.several_hosts),
+        context.baseline,
+        arm,
+        context.confidence,
+        _limit(context),
+    )
+
+
+def between(runs: EvalRuns, baseline: str, arm: str, confidence: float, limit: float | None) -> Accuracy | Missing:
+    """Accuracy of one arm against another, paired by sample.
+
+    Args:
+        limit: of the gate that the difference is held against, in points; None: there is none, nothing is planned.
+    """
+    for name in (baseline, arm):
+        if name not in runs.documents:
             return Missing(text(f"the accuracy run of arm {name}", f"arm {name} 的精度评测"))
-    reason = refuse_eval(context.evals, context.baseline, arm, context.spec.several_hosts)
+    reason = refuse_eval(runs.documents, baseline, arm, runs.several_hosts)
     if reason:
         return Missing(
             text(
@@ -93,24 +118,31 @@ def compare(context: Context, arm: str) -> Accuracy | Missing:
                 f"与 baseline 条件一致的精度评测 ({reason})",
             )
         )
-    both = [_scores(paths[name], context.evals[name].measured["tasks"]) for name in (context.baseline, arm)]
+    measured = runs.documents[arm].measured["tasks"]
+    both = [_scores(runs.paths[name], runs.documents[name].measured["tasks"]) for name in (baseline, arm)]
     differences = _pair(*both)
     if isinstance(differences, Missing):
         return differences
-    tasks, measured = {}, context.evals[arm].measured["tasks"]
+    tasks = {}
     for name, values in differences.items():
-        found = paired.mean_interval([values], context.confidence)
+        found = paired.mean_interval([values], confidence)
         means = [sum(scores[name]) / len(scores[name]) for scores in both]
         tasks[name] = TaskDifference(
             baseline=means[0], arm=means[1], delta=found.value, low=found.low, high=found.high, n=len(values),
             task=measured[name].get("task"), length_tokens=measured[name].get("length_tokens"),
             mcnemar=_binary(both[0][name], both[1][name]),
         )  # fmt: skip
-    per_task = by_class(differences, measured)
-    pairs, limit = sum(map(len, per_task)), _limit(context)
-    total = paired.mean_interval(per_task, context.confidence, limit)
+    return _mean(tasks, by_class(differences, measured), confidence, limit)
+
+
+def _mean(
+    tasks: dict[str, TaskDifference], per_task: list[list[float]], confidence: float, limit: float | None
+) -> Accuracy:
+    """The whole: the mean over task classes, and how many more pairs would decide its gate."""
+    pairs = sum(map(len, per_task))
+    total = paired.mean_interval(per_task, confidence, limit)
     decided = limit is None or total.high <= limit or total.low > limit
-    needed = None if decided or limit is None else pairs_needed(per_task, limit, context.confidence)
+    needed = None if decided or limit is None else pairs_needed(per_task, limit, confidence)
     return Accuracy(
         tasks=tasks,
         mean=MeanDifference(
@@ -123,4 +155,28 @@ def compare(context: Context, arm: str) -> Accuracy | Missing:
         ),
         more_pairs=None if needed is None else max(1, needed - pairs),
         exact_agreement=paired.agreement(per_task),
+    )
+
+
+def elsewhere(spec: DecideSpec, confidence: float) -> Elsewhere | None:
+    """Accuracy of the other platform that the specification names; None where it names none.
+
+    Raises:
+        JobError: ``evidence``, naming a file that cannot be read or is of another platform or arm.
+    """
+    other = spec.elsewhere
+    if other is None:
+        return None
+    runs = EvalRuns(read_eval(other.platform, other.eval), other.eval, other.several_hosts)
+    found = {
+        arm: between(runs, other.baseline, arm, confidence, None) for arm in runs.documents if arm != other.baseline
+    }
+    return Elsewhere(
+        platform=other.platform,
+        title=other.title,
+        baseline=other.baseline,
+        titles=other.titles,
+        same=other.same,
+        accuracy={arm: c for arm, c in found.items() if isinstance(c, Accuracy)},
+        refused={arm: c.reason for arm, c in found.items() if isinstance(c, Missing)},
     )

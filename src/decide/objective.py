@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from adrbench.config.section import Text
+from adrbench.decide import words
 from adrbench.decide.context import Context
 from adrbench.decide.gates import FIRST_ROUNDS, HOW, more_rounds, rounds_text
 from adrbench.decide.intervals import Comparison, Interval, add_tiers, compare, quantile
@@ -49,17 +50,18 @@ def of_floor(context: Context) -> tuple[dict[int, float], Callable[[int], int | 
 
 def _per_round(context: Context, arm: str, by_tier: Mapping[str, dict[int, float]]) -> dict[int, float] | Text:
     metric = context.spec.decision.objective.metric
+    what = words.metric(metric)
     if metric == "kv_pool_tokens":
         # One server has one pool: every tier of a round reports the same.
         merged = {r: v for tier in context.tiers for r, v in by_tier[tier].items()}
-        return merged or text(f"{metric} of arm {arm}", f"arm {arm} 的 {metric}")
+        return merged or text(f"{what.en} of arm {arm}", f"arm {arm} 的{what.zh}")
     parts = []
     for tier in context.spec.tiers:
         values = by_tier[tier.name]
         if not values:
             return text(
-                f"{metric} of arm {arm} in tier {tier.name} (above 0)",
-                f"arm {arm} 在 {tier.name} 档的 {metric} (须大于 0)",
+                f"{what.en} of arm {arm} in tier {tier.name} (above 0)",
+                f"arm {arm} 在 {tier.name} 档的{what.zh} (须大于 0)",
             )
         parts.append((tier.weight, values))
     complete = add_tiers(parts)

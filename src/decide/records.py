@@ -139,14 +139,23 @@ def load_serve(spec: DecideSpec) -> Runs:
     return read_serve(spec.platform, spec.evidence.serve)
 
 
-def load_eval(spec: DecideSpec) -> dict[str, Evidence]:
-    """Accuracy evidence by arm, of the files that exist."""
+def read_eval(platform: str, paths: Mapping[str, str]) -> dict[str, Evidence]:
+    """Accuracy evidence of a platform by arm, of the files that exist.
+
+    Raises:
+        JobError: ``evidence``, naming a file that cannot be read or is another platform's or arm's.
+    """
     documents = {}
-    for arm, path in sorted(spec.evidence.eval.items()):
+    for arm, path in sorted(paths.items()):
         if Path(path).is_file():
             documents[arm] = _read(path)
-            _expect(path, documents[arm], stage="eval", platform=spec.platform, arm=arm)
+            _expect(path, documents[arm], stage="eval", platform=platform, arm=arm)
     return documents
+
+
+def load_eval(spec: DecideSpec) -> dict[str, Evidence]:
+    """All accuracy evidence named by the specification that exists."""
+    return read_eval(spec.platform, spec.evidence.eval)
 
 
 def load_integrate(spec: DecideSpec) -> dict[str, Evidence]:
@@ -192,5 +201,5 @@ def digests(spec: DecideSpec) -> dict[str, str]:
     named = [path for rounds in spec.evidence.serve.values() for tiers in rounds.values() for path in tiers.values()]
     for group in (spec.evidence.eval, spec.evidence.integrate, spec.evidence.profile):
         named += group.values()
-    named += spec.evidence.singles()
+    named += [*spec.evidence.singles(), *(spec.elsewhere.eval.values() if spec.elsewhere else ())]
     return {path: evidence.digest_file(Path(path)) for path in sorted(set(named)) if Path(path).is_file()}

@@ -73,6 +73,24 @@ class EvidencePaths(BaseModel):
         return [path for path in files if path]
 
 
+class ElsewhereSpec(BaseModel):
+    """Accuracy runs of another platform, whose model has real weights: shown beside a record, read by no gate.
+
+    ``baseline`` and ``titles`` are that platform's own; ``same``: arms that it declares as this platform does (backend,
+    KV dtype, plugin); ``eval``: arm -> path, of the files that exist.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    platform: str
+    title: Text
+    baseline: str
+    titles: dict[str, Text] = {}
+    same: list[str] = []
+    several_hosts: bool = False
+    eval: dict[str, str]
+
+
 class DecideSpec(BaseModel):
     """One decide job.
 
@@ -89,6 +107,7 @@ class DecideSpec(BaseModel):
 
     ``random_weights``: the model's weights are made up, so that no accuracy can be measured on this platform.
     ``several_hosts``: the platform is several hosts of one kind; runs of one block are compared on one of them.
+    ``elsewhere``: accuracy of another model, for information.
 
     ``order_seed`` shuffled the order of server starts inside each round.
     """
@@ -109,6 +128,7 @@ class DecideSpec(BaseModel):
     order_seed: int = 20260609
     random_weights: bool = False
     several_hosts: bool = False
+    elsewhere: ElsewhereSpec | None = None
 
     @model_validator(mode="after")
     def _one_baseline(self) -> DecideSpec:

@@ -150,6 +150,22 @@ class Accuracy(Document):
     exact_agreement: float
 
 
+class Elsewhere(Document):
+    """Accuracy of another model, on a platform that has its real weights: for information, no gate reads it.
+
+    Differences are to that platform's own baseline. ``same``: arms declared alike on both platforms; ``refused``:
+    arm -> why its run is not compared.
+    """
+
+    platform: str
+    title: Text
+    baseline: str
+    titles: dict[str, Text] = {}
+    same: list[str] = []
+    accuracy: dict[str, Accuracy]
+    refused: dict[str, Text] = {}
+
+
 class Noise(Document):
     """The baseline against itself: the two rounds that differ most, and all differences.
 
@@ -326,6 +342,7 @@ class Verdict(Document):
     options: list[OptionResult]
     checks: list[GateResult] = Field([], description="of a record of facts: each check, ``metric`` its quantity")
     accuracy: dict[str, Accuracy]
+    elsewhere: Elsewhere | None = None
     noise: dict[str, dict[str, Noise]]
     latency: dict[str, dict[str, dict[str, Latency]]]
     confounded: list[Confounded] = []

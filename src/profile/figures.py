@@ -14,11 +14,13 @@ from html import escape
 from typing import Any
 
 from adrbench.profile.op_classes import CLASSES
-from adrbench.profile.verdict import memory_ceiling
+from adrbench.profile.verdict import memory_ceiling, of_roof
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 380, 70, 50, 20, 20
 # Least distance of two labels' baselines.
 LABEL_PITCH = 13.0
+# The ring of a point above its roof.
+WARNING = "#d64533"
 COLOURS = ("#3b6fb6", "#c2662d", "#4b8f4b", "#8a5aa8", "#b5495b", "#5f9ed1", "#2f8f8f", "#a08a2e", "#6b6b6b", "#b0b0b0")
 
 LABELS: dict[str, dict[str, str]] = {
@@ -35,6 +37,7 @@ LABELS: dict[str, dict[str, str]] = {
         "mixed": "mixed",
         "share": "share of step time",
         "cache": "last-level cache",
+        "above": "ringed: above the roof, which no phase can be: ceiling too low, or FLOP or bytes counted too high",
         "title.roofline": "Roofline: measured roof, and each phase at its intensity",
         "title.shares": "Share of step time by class of operation",
         "title.bandwidth": "Memory bandwidth over the working set",
@@ -52,6 +55,7 @@ LABELS: dict[str, dict[str, str]] = {
         "mixed": "混合",
         "share": "占步时间比例",
         "cache": "末级缓存",
+        "above": "圆环: 高于屋顶, 这不可能: 上限测低了, 或模型的 FLOP / 字节数偏高",
         "title.roofline": "Roofline: 实测上限与各阶段的算术强度",
         "title.shares": "按算子类别的 step 时间占比",
         "title.bandwidth": "内存带宽与工作集大小",
@@ -137,6 +141,8 @@ def binary_size(value: float) -> str:
 def roofline(ceiling: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], language: str, title: str) -> str:
     """Roof from measured ceilings, and each arm's phases at their intensity and reached FLOP/s.
 
+    A phase above the roof of its own matrix format is ringed, and a line below the figure says what that means.
+
     Args:
         ceiling: ``measured`` of the ceiling's evidence.
         arms: by arm name, ``measured["bounds"]`` of its profile.
@@ -159,15 +165,29 @@ def roofline(ceiling: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], 
     ticks = {value: engineering(value) for value in x.ticks()}
     parts = [*_frame(x, y, label["intensity"], label["rate"], ticks), _line(roof, COLOURS[0])]
     taken: list[tuple[bool, float]] = []
-    for (arm, phase, _), (intensity, rate) in zip(found, reached, strict=True):
+    above = False
+    for (arm, phase, row), (intensity, rate) in zip(found, reached, strict=True):
         colour = COLOURS[1 + list(arms).index(arm) % (len(COLOURS) - 1)]
         left_half = x(intensity) < WIDTH / 2
-        side, anchor = (10, "start") if left_half else (-10, "end")
+        side, anchor = (12, "start") if left_half else (-12, "end")
         baseline = _free_baseline(y(rate) + 4, [at for half, at in taken if half == left_half])
         taken.append((left_half, baseline))
         parts.append(f'<circle cx="{x(intensity):.1f}" cy="{y(rate):.1f}" r="5" fill="{colour}"/>')
-        parts.append(_text(x(intensity) + side, baseline, f"{arm} {label[phase]}", anchor))
-    return _document(parts, title)
+        share = of_roof(row["flops"], row["seconds"]["median"], intensity, rates[row["matrix_dtype"]], bandwidth)
+        told = f"{arm} {label[phase]}"
+        if share > 1:
+            above, told = True, f"{told} {share:.0%}"
+            parts.append(f'<path d="{_ring(x(intensity), y(rate))}" fill="none" stroke="{WARNING}" stroke-width="2"/>')
+        parts.append(_text(x(intensity) + side, baseline, told, anchor))
+    if above:
+        parts.append(_text(x.start, HEIGHT + 10, label["above"], "start"))
+    return _document(parts, title, HEIGHT + 18 if above else HEIGHT)
+
+
+def _ring(x: float, y: float, radius: float = 9) -> str:
+    """Path of a circle around a point."""
+    half = f"a{radius},{radius} 0 1,0"
+    return f"M{x - radius:.1f},{y:.1f}{half} {2 * radius},0{half} {-2 * radius},0"
 
 
 def _free_baseline(wanted: float, taken: Sequence[float]) -> float:

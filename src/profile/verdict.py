@@ -63,6 +63,14 @@ def memory_ceiling(measured: dict[str, Any]) -> dict[str, Any]:
     return _quickest({kind: measured.get(f"{kind}_bytes_per_s") for kind in KINDS})
 
 
+def of_roof(flops: float, seconds: float, flops_per_byte: float, matrix_per_s: float, memory_per_s: float) -> float:
+    """Share of the roofline's roof that a phase reaches at its intensity: FLOP/s over the lesser of both ceilings.
+
+    Above 1 no phase can be: a ceiling was measured too low, or the model counts too many FLOP or bytes.
+    """
+    return flops / seconds / min(matrix_per_s, flops_per_byte * memory_per_s)
+
+
 def _quickest(by_kind: dict[str, dict[str, Any] | None]) -> dict[str, Any]:
     """The kind with the highest median, the first of equals."""
     kind, row = max(((k, r) for k, r in by_kind.items() if r), key=lambda pair: float(pair[1]["median"]))

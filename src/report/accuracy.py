@@ -87,6 +87,19 @@ def _note(context: Context, arm: str) -> Phrase:
     return phrase(f"accuracy.{word}", title=context.title(arm), more=more, pairs=pairs, exact=exact)
 
 
+def task_differences(store: Store, *key: str) -> list[tuple[str, Cell, Cell, Cell]]:
+    """(task, the arm's score, Δ, pairs) of each task of an ``Accuracy`` at a key of the decide document."""
+    return [
+        (
+            task,
+            store.cell("decide", *key, "tasks", task, "arm", unit="score"),
+            store.interval("decide", *key, "tasks", task, value="delta", unit="points"),
+            store.cell("decide", *key, "tasks", task, "n", unit="count"),
+        )
+        for task in store.raw("decide", *key, "tasks") or {}
+    ]
+
+
 def delta_rows(context: Context) -> list[DeltaRow]:
     """Every compared arm: per task its score, Δ and pairs; the mean, and how many more pairs would decide."""
     store, rows = context.store, []
@@ -94,20 +107,11 @@ def delta_rows(context: Context) -> list[DeltaRow]:
         if arm == context.baseline:
             continue
         key = ("accuracy", arm)
-        tasks = [
-            (
-                task,
-                store.cell("decide", *key, "tasks", task, "arm", unit="score"),
-                store.interval("decide", *key, "tasks", task, value="delta", unit="points"),
-                store.cell("decide", *key, "tasks", task, "n", unit="count"),
-            )
-            for task in store.raw("decide", *key, "tasks") or {}
-        ]
         rows.append(
             DeltaRow(
                 arm=arm,
                 title=context.title(arm),
-                tasks=tasks,
+                tasks=task_differences(store, *key),
                 mean=delta(store, arm),
                 pairs=store.cell("decide", *key, "mean", "pairs", unit="count"),
                 more=store.cell("decide", *key, "more_pairs", unit="count"),

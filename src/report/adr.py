@@ -39,7 +39,7 @@ from adrbench.report.view import (
     WayRow,
     phrase,
 )
-from adrbench.report.view_records import CheckCell, Fact, LockView, Past, ReferenceTable, StatementRow
+from adrbench.report.view_records import CheckCell, Elsewhere, Fact, LockView, Past, ReferenceTable, StatementRow
 
 
 def _once(shown: list[Shown]) -> list[Shown]:
@@ -78,6 +78,7 @@ class Report:
     noise: list[NoiseRow]
     tasks: list[TaskRow]
     deltas: list[DeltaRow]
+    elsewhere: Elsewhere | None
     options: list[OptionRow]
     gates: list[GateRow]
     resolutions: list[Resolution]

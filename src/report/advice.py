@@ -113,7 +113,9 @@ def _unmeasured(context: Context, found: list[tuple[dict[str, Any], Open]]) -> l
     if found and platform.random_weights:
         if platform.accuracy_platform is None:
             return [Phrase("next.random_weights")]
-        return [phrase("next.random_weights_elsewhere", platform=platform.accuracy_platform)]
+        shown = context.store.raw("decide", "elsewhere", "accuracy")
+        key = "next.random_weights_shown" if shown else "next.random_weights_elsewhere"
+        return [phrase(key, platform=platform.accuracy_platform)]
     groups: dict[str, tuple[Shown, list[Shown]]] = {}
     for gate, option in found:
         groups.setdefault(str(gate["needs"]), (both(gate["needs"]), []))[1].append(option.title)

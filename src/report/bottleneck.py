@@ -15,9 +15,10 @@ from adrbench.profile.bound import Interval, interval
 from adrbench.profile.checks import LOADED
 from adrbench.profile.model_shape import ModelConfigError
 from adrbench.profile.prediction import agreement, predicted_ratio, shape_from_dict
+from adrbench.profile.verdict import memory_ceiling, of_roof
 from adrbench.report.context import Context
 from adrbench.report.doubts import Doubts, doubts
-from adrbench.report.lookup import MISSING, Cell, Source
+from adrbench.report.lookup import MISSING, Cell, Source, derive
 from adrbench.report.view import Phrase, Shown, phrase
 
 LIMITS = ("compute", "bandwidth", "launch", "host")
@@ -122,6 +123,7 @@ class Bottleneck:
     cpu_shares: list[Cell] = field(default_factory=list)
     step_overhead: Cell = MISSING
     figures: dict[str, Path] = field(default_factory=dict)
+    above: list[Phrase] = field(default_factory=list)
 
 
 def profiles(context: Context) -> list[str]:
@@ -352,6 +354,24 @@ def counted_rows(context: Context) -> list[CountedRow]:
     return rows
 
 
+def above_roof(context: Context) -> list[Phrase]:
+    """Phases that the roofline figure draws above the roof, each with the share of it that it would reach."""
+    store, ceiling, found = context.store, context.store.raw("ceiling", "measured"), []
+    if not ceiling:
+        return []
+    memory = store.cell("ceiling", "measured", f"{memory_ceiling(ceiling)['kind']}_bytes_per_s", "median")
+    for profile in profiles(context):
+        for phase, row in (store.raw(f"profile/{profile}", "measured", "bounds") or {}).items():
+            key = (f"profile/{profile}", "measured", "bounds", phase)
+            numbers = [store.cell(*key, "flops"), store.cell(*key, "seconds", "median")]
+            numbers.append(store.cell(*key, "flops_per_byte"))
+            rate = store.cell("ceiling", "measured", "matmul_flop_per_s", row.get("matrix_dtype", ""), "median")
+            share = derive(of_roof, *numbers, rate, memory, unit="fraction")
+            if share and share.amount > 1:
+                found.append(phrase("b.above_phase", profile=profile, phase=Phrase(f"phase.{phase}"), share=share))
+    return found
+
+
 def bottleneck(context: Context, profile: str) -> Bottleneck:
     """All of block B's conclusions; ``profile`` is the one whose levers are listed."""
     store, document = context.store, f"profile/{profile}"
@@ -372,4 +392,5 @@ def bottleneck(context: Context, profile: str) -> Bottleneck:
         cpu_shares=shares("cpu_time_shares"),
         step_overhead=store.cell(document, "measured", "overhead", "decode_step_ratio", unit="ratio"),
         figures=dict(context.spec.figures),
+        above=above_roof(context),
     )

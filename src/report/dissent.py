@@ -21,9 +21,8 @@ def _winner(context: Context) -> str | None:
 
 
 def _gate(gate: GateRow, key: str, **more: Shown) -> Phrase:
-    return phrase(
-        key, option=gate.option, gate=gate.gate, tier=in_tier(gate.tier), value=gate.value, limit=gate.limit, **more
-    )
+    values = {"value": gate.value, "limit": gate.limit}
+    return phrase(key, option=gate.option_title, gate=gate.words, tier=in_tier(gate.tier), **values, **more)
 
 
 def _worse(context: Context, option: OptionRow, gates: list[GateRow]) -> list[Shown]:
@@ -47,9 +46,9 @@ def _worse(context: Context, option: OptionRow, gates: list[GateRow]) -> list[Sh
 def _obstacles(option: OptionRow) -> Shown:
     """Why an option that gains does not win: its gates, its policy, or the gain itself."""
     for verdict in ("failed", "undecided"):
-        ids = [gate for gate, found in option.gates.items() if found == verdict]
-        if ids:
-            return phrase("summary.gates", verdict=Phrase(f"verdict.{verdict}"), gates=ids)
+        found = [option.gate_words[gate] for gate, word in option.gates.items() if word == verdict]
+        if found:
+            return phrase("summary.gates", verdict=Phrase(f"verdict.{verdict}"), gates=found)
     if option.violations:
         return phrase("dissent.policy", violations=option.violations)
     return Phrase(f"dissent.gain_{option.verdict or 'undecided'}")
@@ -97,8 +96,8 @@ def _in_groups(gates: list[GateRow], verdict: str) -> list[Shown]:
     return [
         phrase(
             f"turning.{verdict}",
-            option=rows[0].option,
-            gate=rows[0].gate,
+            option=rows[0].option_title,
+            gate=rows[0].words,
             values=[phrase("turning.value", value=row.value, tier=in_tier(row.tier)) for row in rows],
             limit=rows[0].limit,
             needs=rows[0].needs,

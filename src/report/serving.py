@@ -35,6 +35,22 @@ def throughput_ratio(context: Context, arm: str, tier: str) -> Cell:
     return ratio(*rates)
 
 
+def throughput_range(context: Context, arm: str, tier: str) -> Cell:
+    """The same ratio with its range over the rounds of both: the least of one against the greatest of the other."""
+    rates = [
+        context.over_rounds(name, tier, "measured", "output_tokens_per_s", unit="tokens_per_s")
+        for name in (arm, context.baseline)
+    ]
+    found = ratio(*rates)
+    if not found or all(rate.low is None for rate in rates):
+        return found
+    (low, high), (least, most) = (
+        (rate.amount if rate.low is None else rate.low, rate.amount if rate.high is None else rate.high)
+        for rate in rates
+    )
+    return replace(found, low=low / most, high=high / least)
+
+
 def serving_rows(context: Context) -> list[ServingRow]:
     rows = []
     for tier in context.tiers:

@@ -93,12 +93,12 @@ class Site:
 
     @cached_property
     def documents(self) -> dict[Path, dict[str, Any]]:
-        """Every evidence file of every decision, once."""
+        """Every evidence file of this platform of every decision, once."""
         return {
             document.path: document.data
             for decided in self.decisions
             for document in decided.store.documents.values()
-            if document.path is not None and document.data is not None
+            if document.path is not None and document.data is not None and not document.name.startswith("elsewhere/")
         }
 
     def of_stage(self, stage: str) -> Iterator[tuple[Path, dict[str, Any]]]:

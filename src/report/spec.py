@@ -31,6 +31,7 @@ class EvidencePaths(BaseModel):
     agreement: Path | None = None
     memory: Path | None = None
     calibrate: Path | None = None
+    elsewhere: dict[str, Path] = Field({}, description="accuracy of another platform's model, by arm")
     history: Path | None = None
     lock: Path | None = None
 
@@ -45,6 +46,7 @@ class EvidencePaths(BaseModel):
         found |= {f"counters/{arm}": path for arm, path in self.counters.items()}
         found |= {f"integrate/{name}": path for name, path in self.integrate.items()}
         found |= {f"eval/{arm}": path for arm, path in self.eval.items()}
+        found |= {f"elsewhere/{arm}": path for arm, path in self.elsewhere.items()}
         found |= {
             serve_name(arm, number, tier): path
             for arm, rounds in self.serve.items()

@@ -273,8 +273,12 @@ class DeltaRow:
 
 @dataclass(frozen=True)
 class GateRow:
+    """One gate; ``words``: what it measures in the field's words, with its code."""
+
     option: str
+    option_title: Shown
     gate: str
+    words: Shown
     metric: str
     title: Shown
     tier: str
@@ -300,6 +304,7 @@ class OptionRow:
     state: str
     reason: Shown
     gates: dict[str, str]
+    gate_words: dict[str, Shown]
     objective: Cell
     gain: Cell
     verdict: str

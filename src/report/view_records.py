@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from adrbench.report.lookup import Cell
 from adrbench.report.team import Statement
-from adrbench.report.view import Shown
+from adrbench.report.view import Phrase, Shown
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,28 @@ class LockView:
 
     text: Shown
     files: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class ElsewhereRow:
+    """An arm of another platform against that platform's baseline; ``here``: whether this platform has the arm too."""
+
+    arm: str
+    title: Shown
+    here: Phrase
+    tasks: list[tuple[str, Cell, Cell, Cell]]
+    mean: Cell
+    pairs: Cell
+    exact: Cell
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Accuracy of another model, which no gate reads."""
+
+    platform: str
+    title: Shown
+    baseline: Shown
+    confidence: Cell
+    rows: list[ElsewhereRow]
+    refused: list[Shown]

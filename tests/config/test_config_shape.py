@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import yaml
 from adrbench.config import ConfigError, jobs, load, records, servers
 from adrbench.paths import ROOT
 
-MAIN = {"platform": "h200-8b", "adrs": ["adr0009", "adr0010", "adr0011"]}
+MAIN = {"platform": "h200-8b", "adrs": ["adr0003", "adr0009", "adr0010", "adr0011"]}
 PLATFORM = yaml.safe_load((ROOT / "config/platforms/h200-8b.yaml").read_text())
 CPU = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
 AGREEMENT = {"segments": 2, "tokens": 512}
@@ -88,3 +89,48 @@ def test_the_model_job_is_told_the_shape_and_its_code(project):
     assert spec["shape"] == "qwen3-8b"
     assert spec["dummy_allowed"]
     assert len(spec["shape_code"]) > 10
+
+
+def measured_elsewhere(*arms):
+    folder = Path("results/h200-small/eval")
+    folder.mkdir(parents=True, exist_ok=True)
+    for arm in arms:
+        (folder / f"{arm}.json").write_text("{}")
+
+
+def test_another_models_accuracy_is_named_as_far_as_it_was_measured(project, tmp_path, monkeypatch):
+    """Arms that both platforms declare alike are told; another platform's evidence is never asked for."""
+    monkeypatch.chdir(tmp_path)
+    run = project(PLATFORM)
+    assert "elsewhere" not in records.decide(run, "adr0011", {})
+    measured_elsewhere("custom-int8", "custom-int4")
+    assert records.accuracy_elsewhere(run, "adr0011") == {}  # nothing to compare with
+    measured_elsewhere("triton-attn")
+    found = records.decide(run, "adr0011", {})["elsewhere"]
+    assert set(found["eval"]) == {"triton-attn", "custom-int8", "custom-int4"}
+    assert found["same"] == ["triton-attn", "custom-int8"]
+    assert (found["platform"], found["baseline"], found["several_hosts"]) == ("h200-small", "triton-attn", True)
+    assert found["titles"]["custom-int4"]["en"] == "CUSTOM, INT4 per (token, head)"
+
+
+def test_an_arm_of_the_same_name_that_serves_otherwise_is_not_the_same(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    measured_elsewhere("triton-attn", "flash-attn")
+    arms = [dict(arm) for arm in PLATFORM["arms"]]
+    arms[1] |= {"attention_backend": "FLEX_ATTENTION", "expect": {}}
+    run = project(changed(arms=arms))
+    assert records.decide(run, "adr0010", {})["elsewhere"]["same"] == ["triton-attn"]
+
+
+def test_records_without_a_gate_on_accuracy_show_none_of_it(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    measured_elsewhere("triton-attn", "flash-attn")
+    run = project(PLATFORM)
+    assert records.accuracy_elsewhere(run, "adr0010")
+    assert records.accuracy_elsewhere(run, "adr0009") == {}
+    assert records.accuracy_elsewhere(project(CPU), "adr0010") == {}
+
+
+def test_a_record_of_the_baseline_gets_its_title(project):
+    run = project(PLATFORM)
+    assert records.facts(run, run.decisions["adr0003"], {})["baseline_title"]["en"] == "TRITON_ATTN"

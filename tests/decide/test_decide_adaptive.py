@@ -60,7 +60,7 @@ def test_a_loser_is_dropped_and_the_open_option_goes_on_with_the_baseline(first)
     run = first.adaptive
     assert (first.status.word, run.stop, run.next) == ("Proposed", None, ["triton-attn", "rocm-attn"])
     assert [d.option for d in run.looks[0].dropped] == ["FLASH_ATTN"]
-    assert "FLASH_ATTN: gain -16" in run.looks[0].dropped[0].reason.en
+    assert "FLASH_ATTN: output throughput -16" in run.looks[0].dropped[0].reason.en
     assert run.rounds == {"triton-attn": 4, "rocm-attn": 2, "flash-attn": 2}
 
 

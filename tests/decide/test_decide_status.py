@@ -4,6 +4,8 @@ The numbers are the tests' own; nothing here says how vLLM behaves.
 """
 
 import pytest
+from adrbench.decide.words import METRICS
+from adrbench.report.markdown import catalogue
 from decide_synthetic import decision, fill, option, verdict
 
 
@@ -117,3 +119,42 @@ def test_an_arm_that_must_refuse_to_start_blocks_its_option(world):
     document = verdict(world, decision=decision("adr0010"), arms=[*world.spec()["arms"], refusing])
     blocked = option(document, "ROCM_AITER_FA")
     assert (blocked.state, "compute capability" in blocked.reason.en) == ("blocked", True)
+
+
+RAW = ("kv_pool_tokens", "output_tokens_per_s", "ttft_ms", "tpot_ms", "accuracy_delta", "undecided; missing")
+
+
+def test_what_is_missing_is_told_in_words_and_by_titles(world):
+    """No key of a metric, no bare code of a gate, the option as its title names it; in both languages."""
+    fill(world, rounds=1, pairs=14)
+    options = decision()["options"]
+    titles = {"en": "FP8 with four bits of exponent", "zh": "四位指数的 FP8"}
+    next(o for o in options if o["name"] == "FP8 e4m3 per-tensor")["title"] = titles
+    document = verdict(world, decision=decision(options=options))
+    assert document.status.word == "Proposed"
+    for told, title in ((document.status.text.en, titles["en"]), (document.status.text.zh, titles["zh"])):
+        assert title in told
+        assert [word for word in RAW if word in told] == []
+        assert "P99 TTFT" in told
+        assert "(G01-TTFT)" in told
+
+
+def test_a_need_that_options_share_is_told_once(world):
+    fill(world, rounds=12, arms=("auto", "fp8-e4m3", "fp8-e5m2"))
+    document = verdict(world, random_weights=True)
+    needs = [line.en for line in document.missing if "real weights" in line.en]
+    assert len(needs) == 1
+    assert needs[0].startswith("FP8 e4m3 per-tensor, FP8 e5m2 per-tensor: for accuracy loss (G01-Δ), an accuracy run")
+
+
+def test_why_an_option_is_out_names_the_metric_in_words(world):
+    fill(world, rounds=6, ttft_ms=1200.0)
+    told = verdict(world).status.text
+    assert "failed P99 TTFT in short, long (G01-TTFT)" in told.en
+    assert "未通过 short, long 档 P99 TTFT (G01-TTFT)" in told.zh
+
+
+def test_the_report_and_the_verdict_call_a_metric_the_same():
+    texts = catalogue()
+    named = {key.removeprefix("metric."): text for key, text in texts.items() if key.startswith("metric.")}
+    assert {name: dict(zip(("en", "zh"), METRICS[name], strict=True)) for name in named} == named

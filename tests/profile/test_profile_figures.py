@@ -116,3 +116,31 @@ def test_both_languages_name_the_same_things():
 def test_units():
     assert [engineering(v) for v in (0.5, 1e3, 2.5e9, 1e15)] == ["0.5", "1 k", "2.5 G", "1 P"]
     assert [binary_size(v) for v in (512, 16384, 3 << 20, 2 << 30)] == ["512 B", "16 KiB", "3 MiB", "2 GiB"]
+
+
+def scaled(share):
+    """The example with a prefill that reaches this share of the roof: 1e12 FLOP/s at 800 FLOP per byte."""
+    return {"auto": BOUNDS | {"prefill": BOUNDS["prefill"] | {"flops": share * 1e12}}}
+
+
+@pytest.mark.parametrize("language", sorted(LABELS))
+def test_a_phase_above_the_roof_is_ringed_and_explained(language):
+    text = roofline(CEILING, scaled(1.25), language, "t")
+    assert text.count("<path") == 1
+    assert f"auto {LABELS[language]['prefill']} 125%" in text
+    assert LABELS[language]["above"] in text
+    height = float(re.search(r'viewBox="0 0 \d+ (\d+)"', text).group(1))
+    assert max(float(y) for y in re.findall(r'<text x="[^"]+" y="([^"]+)"', text)) < height
+
+
+def test_a_phase_below_the_roof_is_not():
+    text = roofline(CEILING, scaled(0.99), "en", "t")
+    assert "<path" not in text
+    assert LABELS["en"]["above"] not in text
+
+
+def test_a_phase_is_held_against_its_own_matrix_format():
+    """Another arm's faster format lifts the line that is drawn, not the roof of this phase."""
+    ceiling = CEILING | {"matmul_flop_per_s": {"bfloat16": spread(1e12), "float8": spread(4e12)}}
+    other = {"prefill": BOUNDS["prefill"] | {"matrix_dtype": "float8"}}
+    assert "auto prefill 125%" in roofline(ceiling, scaled(1.25) | {"fp8": other}, "en", "t")

@@ -6,6 +6,7 @@ What this cannot prove: that a planned number of pairs or rounds really decides.
 from __future__ import annotations
 
 import copy
+import itertools
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,8 +34,14 @@ def text_of(spec: Spec, store: Store | None = None) -> str:
 
 
 def next_step(spec: Spec, store: Store | None = None) -> str:
-    title = TITLES[spec.language]
-    return next(line for line in text_of(spec, store).splitlines() if title in line)
+    return item(text_of(spec, store), TITLES[spec.language])
+
+
+def item(text: str, title: str) -> str:
+    """One numbered line of the summary with the points below it."""
+    lines = text[text.index(title) :].splitlines()
+    points = itertools.takewhile(lambda line: line.startswith("   - "), lines[1:])
+    return "\n".join([lines[0], *points])
 
 
 def with_gates(spec: Spec, changes: dict[str, dict[str, Any]], metric: str = "accuracy_delta") -> Store:
@@ -153,10 +160,10 @@ class TestStrategy:
         assert "23,241" not in line
 
     def test_its_summary_says_by_how_much_and_what_serves_meanwhile(self, example: ModuleType, language: str) -> None:
-        lines = text_of(published_strategy(example, language)).splitlines()
+        text = text_of(published_strategy(example, language))
         first, second = {"en": ("**Decision.**", "**By how much.**"), "zh": ("**决策**", "**差多少**")}[language]
-        assert {"en": "keeps serving", "zh": "继续使用"}[language] in next(line for line in lines if first in line)
-        assert "INT8 per-head: Δ" in next(line for line in lines if second in line)
+        assert {"en": "keeps serving", "zh": "继续使用"}[language] in item(text, first)
+        assert "INT8 per-head: Δ" in item(text, second)
 
     def test_schemes_without_an_arm_cannot_be_decided_by_those_that_come_after(
         self, example: ModuleType, language: str
@@ -199,7 +206,7 @@ class TestThroughputBesideNoise:
             metrics["output_tokens_per_s"].update(noise)
         store.documents["decide"].data = data
         title = {"en": "**By how much.**", "zh": "**差多少**"}[spec.language]
-        return next(line for line in text_of(spec, store).splitlines() if title in line)
+        return item(text_of(spec, store), title)
 
     def test_a_ratio_inside_the_noise_says_so(self, spec: Spec) -> None:
         line = self.numbers(spec, {})
@@ -230,7 +237,7 @@ def h200(example: ModuleType, language: str, **paths: Any) -> Spec:
 @pytest.mark.parametrize("language", ["en", "zh"], indirect=True)
 def test_random_weights_are_no_matter_of_samples(example: ModuleType, language: str) -> None:
     line = next_step(h200(example, language))
-    assert {"en": "the weights are random", "zh": "权重为随机值"}[language] in line
+    assert {"en": "here they are random", "zh": "权重为随机值"}[language] in line
     assert "platform=h200-small" in line
     assert not any(word in line for word in ("too near", "太近", "`samples`"))
 
@@ -312,4 +319,4 @@ class TestUnverifiedPlatform:
             }
         )
         assert NOBODY[language] in text_of(spec)
-        assert next_step(spec).partition(TITLES[language])[2].lstrip(": ").startswith(RUN[language])
+        assert next_step(spec).partition(TITLES[language])[2].lstrip(": \n-").startswith(RUN[language])

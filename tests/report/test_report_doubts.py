@@ -27,7 +27,9 @@ def lines_of(spec: Spec, store: Store) -> list[str]:
 
 
 def summary(spec: Spec, lines: list[str]) -> str:
-    return next(line for line in lines if {"en": "**Bottleneck.** step", "zh": "**瓶颈**: step"}[spec.language] in line)
+    """The line of the bottleneck, which begins with the arm that was profiled."""
+    start = {"en": "**Bottleneck.** bf16 (auto): step", "zh": "**瓶颈**: bf16 (auto): step"}[spec.language]
+    return next(line for line in lines if start in line)
 
 
 def row(lines: list[str], *cells: str) -> str:
@@ -227,3 +229,21 @@ def test_noise_that_two_starts_cannot_bound_is_not_left_blank(spec: Spec) -> Non
             noise["floor"] = None
     told = {"en": "| unbounded: too few starts |", "zh": "| 无界: 启动次数太少 |"}[spec.language]
     assert any(line.endswith(told) for line in lines_of(spec, store))
+
+
+@pytest.mark.parametrize("share", [0.95, 1.04, 1.3])
+def test_a_phase_above_the_roof_is_told_below_the_figure(spec: Spec, share: float) -> None:
+    store = open_store(spec)
+    rate = measured(store, "ceiling")["matmul_flop_per_s"]["bfloat16"]["median"]
+    bounds = measured(store, "profile/auto")["bounds"]
+    del bounds["decode"]
+    bound = bounds["prefill"]
+    bound |= {"matrix_dtype": "bfloat16", "flops_per_byte": 1e9, "flops": share * rate, "seconds": interval(1.0)}
+    lines = lines_of(spec, store)
+    told = [line for line in lines if line.startswith(("**Above the roof**", "**高于屋顶**"))]
+    assert len(told) == (share > 1)
+    for line in told:
+        assert {"en": f"prefill of auto at {share:.0%}", "zh": f"auto 的 prefill, 为其 {share:.0%}"}[
+            spec.language
+        ].replace("%", " %") in line
+        assert {"en": "counts too many FLOP or bytes", "zh": "偏高"}[spec.language] in line

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from adrbench.evidence import canonical
 from adrbench.report.figures import rows as figure_rows
-from adrbench.report.figures.__main__ import MOST_ROWS, csv_text, thinned, write
+from adrbench.report.figures.__main__ import MOST_ROWS, chart_svg, csv_text, thinned, write
+from adrbench.report.figures.charts import specification
 from adrbench.report.figures.names import FIGURES, SUFFIXES, files, texts
 from adrbench.report.site import SiteSpec, load
 
@@ -99,3 +100,19 @@ def test_texts_have_both_languages_and_none_is_left_over() -> None:
         stem, _, part = key.partition(".")
         known = stem in FIGURES and part in ("title", "caption", "none")
         assert known or f'"{key}"' in source or f'f"{stem}.{{' in source, key
+
+
+@pytest.mark.parametrize("share", [0.9, 1.3])
+def test_a_phase_above_the_roof_is_marked_in_figure_and_data(site_spec: dict[str, Any], share: float) -> None:
+    site = load(SiteSpec.model_validate(site_spec))
+    rate = site.ceiling["matmul_flop_per_s"]["bfloat16"]["median"]
+    for measured in site.profiles.values():
+        prefill = measured["bounds"]["prefill"]
+        prefill |= {"matrix_dtype": "bfloat16", "flops_per_byte": 1e9, "flops": share * rate}
+        prefill["seconds"] = {"median": 1.0, "low": 1.0, "high": 1.0}
+    rows = figure_rows.rows_of("roofline", site)
+    assert [row["of_roof"] for row in rows if row["phase"] == "prefill"] == [pytest.approx(share)]
+    assert all(row["of_roof"] is None for row in rows if row["role"] == "roof")
+    svg = chart_svg(specification("roofline", rows, "en"), rows)
+    assert (">130%<" in svg) is (share > 1)
+    assert "A ring marks a phase above its roof" in texts()["roofline.caption"]["en"]

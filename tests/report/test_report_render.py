@@ -185,7 +185,7 @@ class TestStatus:
         text = text_of(spec)
         assert "| Status | **Proposed (undecided)** |" in text
         assert "about 927 more sample pairs" in text
-        assert "no option has won, bf16 (auto) keeps serving" in text
+        assert "no option has won, bf16 (baseline) keeps serving" in text
 
     def test_accepted_names_its_option_and_what_to_lock(self, spec: Spec) -> None:
         status = {"word": "Accepted", "option": "FP8 e4m3 per-tensor", "text": {"en": "all passed", "zh": "通过"}}
@@ -288,8 +288,8 @@ def test_the_date_is_that_of_the_evidence(spec: Spec) -> None:
 
 
 RANDOM = {
-    "en": ["**The model's weights are random.**", "not measured: random weights", "Δ not measured: random weights"],
-    "zh": ["**模型权重为随机值。**", "未测量: 权重为随机值", "Δ 未测量: 权重为随机值"],
+    "en": ["**The model's weights are random.**", "not measured: random weights", "Δ not measured (random weights)"],
+    "zh": ["**模型权重为随机值。**", "未测量: 权重为随机值", "Δ 未测量 (权重为随机值)"],
 }
 
 
@@ -342,3 +342,53 @@ def test_classes_are_the_devices_kernels_where_its_trace_has_them(spec: Spec) ->
     assert "copy |" not in table
     heading = {"en": "By class of the device's kernels", "zh": "按设备 kernel 类别"}[spec.language]
     assert heading in said
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_settings_that_differ_at_once_are_one_line_in_words(spec: Spec) -> None:
+    """By the arm's title, without the settings' keys, and of a plugin no more than its mechanism."""
+    store = open_store(spec)
+    data = store.documents["decide"].data
+    assert data is not None
+    plugin = "L3 base TritonAttentionBackend bytes_per_token_and_layer 2112.0 scheme int8_per_token_head"
+    differing = {
+        "attention_backend": ("A", "B"),
+        "block_size": ("128", "64"),
+        "plugin": ("-", plugin),
+        "--x": ("1", "2"),
+    }
+    found = [
+        {"arm": "fp8-e5m2", "factor": factor, "baseline": theirs, "value": ours}
+        for factor, (theirs, ours) in differing.items()
+    ]
+    store.documents["decide"].data = data | {"confounded": found}
+    lines = [line for line in text_of(spec, store).splitlines() if "**Confounded" in line or "**混杂" in line]
+    assert len(lines) == 1
+    assert "FP8 e5m2" in lines[0]
+    wanted = {
+        "en": ["attention backend (B; the baseline: A)", "plugin (L3; the baseline: none)", "`--x` (2; the"],
+        "zh": ["attention backend (B; baseline: A)", "插件 (L3; baseline: 无)", "`--x` (2; baseline"],
+    }[spec.language]
+    assert [words for words in wanted if words not in lines[0]] == []
+    assert [raw for raw in ("attention_backend", "block_size", "bytes_per_token", "fp8-e5m2") if raw in lines[0]] == []
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_in_short_names_tier_range_and_gates_in_words(spec: Spec) -> None:
+    text = text_of(spec)
+    short = text[: text.index("## Context")]
+    assert "(G01-Δ)" in short
+    assert {"en": "accuracy loss (G01-Δ)", "zh": "精度损失 (G01-Δ)"}[spec.language] in short
+    assert {"en": "against bf16 (baseline)", "zh": "相对 bf16 (baseline)"}[spec.language] in short
+    # The baseline has two rounds, the arm one: the ratio has a range.
+    tier = {
+        "en": r"worst tier \((short|medium|long)\) 0\.9\d× \[0\.\d+, 0\.\d+\]",
+        "zh": r"一档 \(.*?\) 为其 0\.9\d× \[",
+    }
+    assert len(re.findall(tier[spec.language], short)) == 2
+    assert {"en": "comparisons at 95 %", "zh": "置信度 95 %"}[spec.language] in short
+
+
+def test_equal_scores_are_not_called_equal_answers(spec: Spec) -> None:
+    """What the decide stage counts is pairs with the same score: two wrong answers may read differently."""
+    assert not any(words in text_of(spec) for words in ("word for word", "逐字"))

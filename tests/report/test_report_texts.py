@@ -25,7 +25,7 @@ NAMES = re.compile(
 RUN_TIME = (
     "status verdict state expect check checks g06 phase checklist claim metric noise sources accuracy ceiling decision"
     " stack lock dissent turning bound lever prediction checked strategy granularity integration effect"
-    " premise memory pareto class"
+    " premise memory pareto class factor"
 )
 DYNAMIC = tuple(f"{name}." for name in RUN_TIME.split())
 

@@ -203,14 +203,23 @@ def roofline(rows: Sequence[Row], t: Words) -> Any:
     x = alt.X("flop_per_byte:Q", title=t("axis.intensity"), scale=log, axis=alt.Axis(grid=False, tickCount=5))
     y = alt.Y("flop_per_s:Q", title=t("axis.rate"), scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", grid=False))
     tips = [t.tip("arm:N", "word.arm"), t.tip("phase:N", "word.phase"),
-            t.tip("flop_per_byte:Q", "axis.intensity", ".3~s"), t.tip("flop_per_s:Q", "axis.rate", ".3~s")]  # fmt: skip
+            t.tip("flop_per_byte:Q", "axis.intensity", ".3~s"), t.tip("flop_per_s:Q", "axis.rate", ".3~s"),
+            t.tip("of_roof:Q", "word.of_roof", ".0%")]  # fmt: skip
     base, phases = _base().transform_filter("datum.role === 'phase'"), ["prefill", "decode", "mixed"]
     roof = _base().transform_filter("datum.role === 'roof'").mark_line(strokeWidth=2, color="#8a8d91").encode(x, y)
     shape = alt.Shape("phase:N", scale=alt.Scale(domain=phases), title=t("word.phase"))
     points = base.mark_point(filled=True, size=110, opacity=1).encode(
         x, y, color=_arms(rows, t), shape=shape, tooltip=tips
     )
-    return (roof + points).properties(width="container", height=300)
+    # As conditions, not as filters: an empty layer has no extent and Vega warns of it.
+    above = "datum.of_roof > 1"
+    ring = base.mark_point(size=320, strokeWidth=2, filled=False, color=VERDICTS["failed"]).encode(
+        x, y, opacity=alt.condition(above, alt.value(1), alt.value(0))
+    )
+    share = base.mark_text(dx=14, align="left", fontSize=11).encode(
+        x, y, text=alt.condition(above, alt.Text("of_roof:Q", format=".0%"), alt.value(""))
+    )
+    return (roof + points + ring + share).properties(width="container", height=300)
 
 
 def shares(rows: Sequence[Row], t: Words) -> Any:

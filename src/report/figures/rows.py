@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.profile.op_classes import CLASSES
-from adrbench.profile.verdict import memory_ceiling
+from adrbench.profile.verdict import memory_ceiling, of_roof
 from adrbench.report.site import Site
 from adrbench.report.tidy import rows as tidy
 
@@ -136,28 +136,38 @@ def kv_memory(site: Site) -> list[Row]:
 
 
 def roofline(site: Site) -> list[Row]:
-    """The roof's corners and one point per arm and phase."""
+    """The roof's corners and one point per arm and phase; ``of_roof``: share of its own roof that it reaches."""
     ceiling = site.ceiling
-    points = [
-        {"role": "phase", "arm": arm, "phase": phase, "dtype": row["matrix_dtype"]}
-        | {"flop_per_byte": row["flops_per_byte"], "flop_per_s": row["flops"] / row["seconds"]["median"]}
+    bounds = [
+        (arm, phase, row)
         for arm, measured in site.profiles.items()
         for phase, row in (measured.get("bounds") or {}).items()
     ]
     rates = ceiling.get("matmul_flop_per_s") or {}
-    peaks = [rates[p["dtype"]]["median"] for p in points if "median" in rates.get(p["dtype"], {})]
-    if not points or not peaks:
+    peaks = {d: rates[d]["median"] for _, _, row in bounds if "median" in rates.get(d := row["matrix_dtype"], {})}
+    if not peaks:
         return []
-    memory, peak = memory_ceiling(ceiling)["median"], max(peaks)
+    memory, peak = memory_ceiling(ceiling)["median"], max(peaks.values())
+    points = [
+        {"role": "phase", "arm": arm, "phase": phase, "dtype": (dtype := row["matrix_dtype"])}
+        | {"flop_per_byte": row["flops_per_byte"], "flop_per_s": row["flops"] / row["seconds"]["median"]}
+        | {"of_roof": _of_roof(row, peaks[dtype], memory) if dtype in peaks else None}
+        for arm, phase, row in bounds
+    ]
     ridge = peak / memory
     left = min([ridge / 4, *(p["flop_per_byte"] for p in points)]) / 2
     right = max([ridge * 4, *(p["flop_per_byte"] for p in points)]) * 2
     corners = [(left, left * memory), (ridge, peak), (right, peak)]
     roof = [
         {"role": "roof", "arm": None, "phase": None, "dtype": None, "flop_per_byte": x, "flop_per_s": y}
+        | {"of_roof": None}
         for x, y in corners
     ]
     return roof + points
+
+
+def _of_roof(row: Row, matrix_per_s: float, memory_per_s: float) -> float:
+    return of_roof(row["flops"], row["seconds"]["median"], row["flops_per_byte"], matrix_per_s, memory_per_s)
 
 
 def shares(site: Site) -> list[Row]:
