@@ -19,6 +19,7 @@ from typing import Any
 from adrbench import evidence, scratch
 from adrbench.audit import kv_stages
 from adrbench.audit.finding import Finding, Outcome, compare
+from adrbench.audit.older import explained
 from adrbench.decide import noise_floor
 from adrbench.eval import __main__ as accuracy
 from adrbench.eval import dataset
@@ -312,5 +313,5 @@ def measured(path: Path, options: Options) -> Outcome:
     if again is None:
         outcome.skipped.append(f"{path}: an instrument's own record")
     else:
-        outcome.add(again(path, document, options))
+        outcome.add(explained(path, document, again(path, document, options)))
     return outcome
