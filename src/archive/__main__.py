@@ -8,9 +8,11 @@ folder and whatever else it lists, Snakemake's record of the job that wrote it, 
 converted folder. What Snakemake counts as unfinished, or whose raw files are not those that were measured, stays out
 and is named; with --incomplete, what merely lacks raw files travels, too.
 
-Merging adds what is missing, single raw files included. The same file with another content is a conflict: all
-conflicts are named, and nothing is merged. Records are rewritten to this folder's paths, and times are kept, so that
-Snakemake reruns a merged job only when its specification or code differs here.
+Merging adds what is missing, single raw files included. The same measurement with another content is a conflict: all
+conflicts are named, and nothing is merged. What is computed from measurements blocks nothing: this folder's stays, and
+Snakemake computes it again where they changed. Checks of another host of the same kind (device.hosts: several) are
+kept beside this folder's. Records are rewritten to this folder's paths, and times are kept, so that Snakemake reruns a
+merged job only when its specification or code differs here.
 """
 
 from __future__ import annotations

@@ -6,12 +6,11 @@ Which code measured a file is in Snakemake's record of its job, which travels wi
 from __future__ import annotations
 
 import functools
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrbench.archive.records import RECORDS, record_path
+from adrbench.archive.records import RECORDS, read_record
 from adrbench.audit.finding import Finding, Outcome
 from adrbench.config.measuring_code import MEASURING_CODE, code_digest
 from adrbench.evidence import Evidence
@@ -35,11 +34,9 @@ def _todays() -> frozenset[str]:
 
 def code_of(path: Path) -> Code:
     """The code that measured an evidence file, relative to the working folder."""
-    try:
-        record = json.loads(record_path(RECORDS, path.as_posix()).read_text(encoding="utf-8"))
-        found = [DIGEST.fullmatch(str(text)) for text in record["params"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return Code(None, False)
+    record = read_record(RECORDS, path.as_posix())
+    params = record.get("params") if isinstance(record, dict) else None
+    found = [DIGEST.fullmatch(str(text)) for text in (params if isinstance(params, list) else [])]
     digest = next((match[1] for match in found if match), None)
     return Code(digest, digest in _todays())
 

@@ -1,4 +1,4 @@
-"""Evidence that other code measured: what it lacks is told as such, and what it says is audited like any other.
+"""Evidence that other code or another host measured: what it lacks is told as such, and it is audited like any other.
 
 The code is known from Snakemake's record of the job (the form of 9.27), which these tests write by hand; that real jobs
 leave such a record, and that it travels, is proved in tests/archive.
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from adrbench import evidence
+from adrbench.archive.hosts import aside
 from adrbench.archive.records import RECORDS, record_path
+from adrbench.audit import stages
 from adrbench.audit.finding import compare
 from adrbench.audit.older import code_of, explained
 from adrbench.audit.stages import Options, measured
@@ -92,3 +94,41 @@ def test_a_profile_without_its_bounds(path: Path) -> None:
     assert found.findings == []
     assert f"{profile}: measured.bounds, measured.checks: not in it" in found.skipped[0]
     assert not code_of(profile).todays
+
+
+CEILING = "results/cpu/ceiling.json"
+
+
+@pytest.fixture
+def profile(path: Path) -> tuple[Path, str]:
+    """A profile of another host, whose ceiling is not the one here; where that one belongs."""
+    found, digest = Path("results/cpu/profile/auto.json"), evidence.digest_text("of another host")
+    Path("model").mkdir()
+    Path(CEILING).write_text("of this host")
+    asked = {"model": str(Path("model").resolve()), "ceiling": CEILING}
+    write(found, Evidence(stage="profile", platform="cpu", asked=asked, started_at=AT, finished_at=AT))
+    (found.with_suffix("")).mkdir()
+    file = record_path(RECORDS, str(found))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"input": [CEILING], "input_checksums": {CEILING: f"sha256:{digest}"}}))
+    return found, aside(CEILING, digest)
+
+
+def test_a_profile_is_computed_again_with_the_ceiling_of_its_own_host(profile, monkeypatch) -> None:
+    found, place = profile
+    Path(place).parent.mkdir()
+    Path(place).write_text("of another host")
+    asked: list[str] = []
+    monkeypatch.setattr(stages.profiling, "load_inputs", lambda spec: asked.append(spec["ceiling"]))
+    measured(found, Options())
+    assert asked == [place]
+
+
+def test_a_check_that_did_not_come_along_is_told(profile) -> None:
+    found, _ = profile
+    outcome = measured(found, Options())
+    assert outcome.findings == []
+    assert (
+        f"{found}: was measured under another {CEILING} than is here; merge the archive of its host"
+        in (outcome.skipped[0])
+    )

@@ -314,6 +314,18 @@ def test_a_noise_floor_is_computed_again_from_the_rounds(floor: Path) -> None:
     assert outcome.values > 0
 
 
+def test_a_noise_floor_of_rounds_of_several_hosts_is_computed_again_as_such(floor: Path) -> None:
+    tier = "results/cpu/serve/auto/r1/short.json"
+    spec = FloorSpec(
+        platform="cpu", baseline="auto", confidence=0.95, blocks={1: 1}, serve={1: {"short": tier}}, several_hosts=True
+    )
+    document = evidence.read(Path(tier))
+    document.asked["host"] = "a"
+    write(Path(tier), document)
+    write_json(floor, build(spec).model_dump(mode="json"))
+    assert [str(finding) for finding in measured(floor, Options()).findings] == []
+
+
 def test_a_changed_value_of_a_noise_floor_is_named(floor: Path) -> None:
     data = json.loads(floor.read_text())
     metric = next(iter(data["values"]["short"]))
