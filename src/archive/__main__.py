@@ -57,6 +57,9 @@ def main() -> None:
     merging = commands.add_parser("merge", help="add an archive's results to this folder")
     merging.add_argument("archive", type=Path, help="the archive; for pieces, the name without .000")
     merging.add_argument("--limit", type=size, default=size("20GB"), help="refuse to unpack more (default 20GB)")
+    merging.add_argument(
+        "--platforms", type=Path, help="folder of platform files (default: that of config/config.yaml)"
+    )
     arguments = parser.parse_args()
     base = Path.cwd()
     try:
@@ -72,7 +75,7 @@ def main() -> None:
             )
             print("\n".join(lines))
             return
-        result = merge(base, arguments.archive.absolute(), limit=arguments.limit)
+        result = merge(base, arguments.archive.absolute(), limit=arguments.limit, platforms=arguments.platforms)
         print(describe(result, arguments.archive), file=sys.stderr if result.conflicts else sys.stdout)
         sys.exit(1 if result.conflicts else 0)
     except ArchiveError as error:

@@ -23,11 +23,15 @@ DIGITS = 12
 END = 2  # parts of a path, as in paths.here
 
 
-def several(platform: str) -> bool:
-    """Whether the platform's file says that it is several hosts of one kind."""
+def several(platform: str, platforms: Path | None = None) -> bool:
+    """Whether the platform's file says that it is several hosts of one kind.
+
+    Args:
+        platforms: folder of platform files; None: the one that config/config.yaml names.
+    """
     try:
-        folder = read_yaml(ROOT / "config/config.yaml").get("platforms", "config/platforms")
-        return bool(read_yaml(ROOT / folder / f"{platform}.yaml")["device"]["hosts"] == "several")
+        folder = platforms or ROOT / read_yaml(ROOT / "config/config.yaml").get("platforms", "config/platforms")
+        return bool(read_yaml(folder / f"{platform}.yaml")["device"]["hosts"] == "several")
     except (ConfigError, AttributeError, KeyError, TypeError):
         return False
 
@@ -65,12 +69,19 @@ def alike(first: Any, second: Any) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
+def _equal(first: Any, second: Any) -> bool:
+    try:
+        return alike(first, second)
+    except RecursionError:  # nobody's evidence
+        return False
+
+
 def says_the_same(ours: Path, theirs: Path) -> bool:
     """Whether two documents of evidence differ in when and in which folder they were measured, and in nothing else."""
     first, second = plain(ours), plain(theirs)
     if not isinstance(first, dict) or not isinstance(second, dict) or not {"schema_version", "stage"} <= set(first):
         return False
-    return alike({**first, **dict.fromkeys(TIMES)}, {**second, **dict.fromkeys(TIMES)})
+    return _equal({**first, **dict.fromkeys(TIMES)}, {**second, **dict.fromkeys(TIMES)})
 
 
 def of_one_kind(ours: Path, theirs: Path) -> bool:
@@ -83,7 +94,7 @@ def of_one_kind(ours: Path, theirs: Path) -> bool:
         measured = document.get("measured")
         return measured.get("digest") if document.get("stage") == "model" and isinstance(measured, dict) else None
 
-    return alike([first.get("asked"), digest(first)], [second.get("asked"), digest(second)])
+    return _equal([first.get("asked"), digest(first)], [second.get("asked"), digest(second)])
 
 
 def taken_under(path: Path, name: str) -> Path | None:

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -96,9 +96,12 @@ class Unpacked:
     places: list[tuple[str, str]]
 
 
-def settle(archive: Unpacked, result: Merged) -> None:
-    """Take from the conflicts, and from what is new, what needs no decision: computed results, and checks of hosts."""
-    several = functools.cache(hosts.several)
+def settle(archive: Unpacked, result: Merged, several: Callable[[str], bool]) -> None:
+    """Take from the conflicts, and from what is new, what needs no decision: computed results, and checks of hosts.
+
+    Args:
+        several: whether a platform is several hosts of one kind.
+    """
     for unit in list(result.conflicts):
         ours, theirs = archive.base / unit, archive.work / unit
         if computed.is_computed(archive.records.get(unit), read_record(archive.base / RECORDS, unit)):
@@ -138,8 +141,11 @@ def _leave_out(archive: Unpacked, result: Merged) -> None:
     arriving = {name for unit in [*result.added, *result.completed] if unit not in new for name in archive.units[unit]}
 
     def here(name: str) -> str | None:
-        path = archive.base / name
-        return digest_file(path) if path.is_file() else packed[name] if name in arriving else None
+        # Named by the archive's record: nothing outside the results is read for it.
+        path = archive.base / name if PurePosixPath(name).parts[:1] == ("results",) and ".." not in name else None
+        if path and path.is_file():
+            return digest_file(path)
+        return packed[name] if name in arriving else None
 
     kept = computed.resting(new, archive.records, here, packed)
     left = [unit for unit in new if unit not in kept]
@@ -164,8 +170,12 @@ def check_way(base: Path, names: Iterable[str]) -> None:
             raise ArchiveError(f"{above} leads out of {base} by a link; merge where the results really are")
 
 
-def merge(base: Path, archive: Path, *, limit: int) -> Merged:
+def merge(base: Path, archive: Path, *, limit: int, platforms: Path | None = None) -> Merged:
     """Merge an archive into a folder: all measurements of it or nothing.
+
+    Args:
+        limit: bytes that it may unpack to.
+        platforms: folder of platform files; None: the one that config/config.yaml names.
 
     Raises:
         ArchiveError: damaged, unsafe, conflicting, or a run is going on; nothing was changed.
@@ -182,7 +192,7 @@ def merge(base: Path, archive: Path, *, limit: int) -> Merged:
         unpacked = Unpacked(base, work, units, manifest["records"], moved(manifest, base))
         listed = {unit: listed_files(work / unit, unit) for unit in units if is_document(unit)}
         result = compare(base, units, listed)
-        settle(unpacked, result)
+        settle(unpacked, result, functools.partial(hosts.several, platforms=platforms))
         if result.conflicts:
             return result
         names = {name for unit in units if unit not in result.computed for name in (unit, *units[unit])}
@@ -288,10 +298,11 @@ def _described_conflicts(conflicts: list[str]) -> str:
         f"{len(conflicts)} of its results are here with another content; nothing was merged. Decide which "
         "measurement counts: move yours away to take the archive's, or pack without it:" + _lines(conflicts)
     )
-    platforms = sorted({platform_folder(unit).partition("/")[2] for unit in conflicts if hosts.is_of_host(unit)})
-    if one := [name for name in platforms if not hosts.several(name)]:
+    checks = [unit for unit in conflicts if hosts.is_of_host(unit)]
+    if names := sorted({platform_folder(unit).partition("/")[2] for unit in checks}):
         text += (
-            f"\nA host's own checks are among them. If both are hosts of one kind, say so (`device.hosts: several` in "
-            f"the platform file of {', '.join(one)}): then both are kept, and rounds of both count"
+            f"\nA host's own checks are among them. Both are kept, and rounds of both count, where the platform file "
+            f"of {', '.join(names)} says `device.hosts: several` and both were asked the same: of one device, one "
+            "vLLM, one model"
         )
     return text

@@ -256,8 +256,16 @@ def test_where_one_host_is_declared_its_checks_are_a_conflict_and_the_way_out_is
     assert result.conflicts == CHECKS[:3]  # the model is the same but for its time and folder
     assert content(b) == before
     said = describe(result, Path("x"))
-    assert "`device.hosts: several` in the platform file of cpu" in said
+    assert "where the platform file of cpu says `device.hosts: several`" in said
     assert "nothing was merged" in said
+
+
+def test_a_folder_of_platform_files_of_ones_own_counts(visits, declared, tmp_path):
+    declared("one")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/cpu.yaml").write_text("device: {hosts: several}\n")
+    result = merge(visits[1], packed(visits[0]), limit=GB, platforms=tmp_path / "own")
+    assert list(result.aside) == CHECKS
 
 
 def other_question(document) -> None:

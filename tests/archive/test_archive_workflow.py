@@ -71,19 +71,22 @@ class Host:
         """Stand in for finished jobs: evidence as they leave it, recorded by Snakemake."""
         for target in targets:
             parts = Path(target).parts
-            stage = {"ceiling.json": "profile"}.get(parts[2], parts[2].removesuffix(".json"))
+            stage = {"ceiling.json": "profile", "noise_floor.json": "memory"}.get(
+                parts[2], parts[2].removesuffix(".json")
+            )
             tiers = ("short", "medium", "long") if stage == "serve" else (Path(target).stem,)
             for tier in tiers:
                 path = self.folder / target
                 write_evidence(path.with_name(f"{tier}.json"), stage, value, raw={"raw.txt": target + tier})
-        (self.folder / "models/cpu").mkdir(parents=True)
+        (self.folder / "models/cpu").mkdir(parents=True, exist_ok=True)
         (self.folder / "models/cpu/config.json").write_text("{}")
         self.snakemake("--touch", "--forceall", *targets)
 
-    def declare_several(self) -> None:
+    def change(self, section: str, **values) -> None:
+        """Change keys of a section of the platform file."""
         path = self.folder / "config/platforms/cpu.yaml"
         platform = yaml.safe_load(path.read_text())
-        platform["device"]["hosts"] = "several"
+        platform[section] |= values
         path.write_text(yaml.safe_dump(platform, allow_unicode=True))
 
     def edit_arm(self, number: int) -> None:
@@ -165,14 +168,14 @@ def test_a_later_change_is_noticed_on_both_hosts(hosts):
 
 CHECKS = tuple(f"results/cpu/{name}.json" for name in ("device", "kernels", "model", "ceiling", "claims"))
 ROUNDS = {arm: f"results/cpu/serve/{arm}/r1/short.json" for arm in ("auto", "fp8-e4m3", "fp8-e5m2")}
-MEMORY = "results/cpu/memory.json"
+MEMORY, NOISE_FLOOR = "results/cpu/memory.json", "results/cpu/noise_floor.json"
 
 
 def test_two_hosts_that_checked_themselves_and_computed_become_one_folder(root, tmp_path):
     """Both begin with the same jobs; then what one measured anew replaces what the other computed from."""
     first, second = Host(tmp_path / "first", root), Host(tmp_path / "the second", root)
     for host, value, arms in ((first, 1.0, ("auto", "fp8-e4m3")), (second, 2.0, ("fp8-e5m2",))):
-        host.declare_several()
+        host.change("device", hosts="several")
         host.measure((*CHECKS, *(ROUNDS[arm] for arm in arms)), value)
     archive = str(tmp_path / "out.tar.xz")
     first.archive("pack", "--output", archive, "--without-models")
@@ -197,6 +200,24 @@ def test_two_hosts_that_checked_themselves_and_computed_become_one_folder(root, 
     # By times alone it would be trusted: the round was measured before the file that was not made from it.
     os.utime(second.folder / MEMORY, (made, made))
     assert second.jobs(MEMORY) == {}
+
+
+def test_a_noise_floor_of_fewer_rounds_is_made_again(root, tmp_path):
+    """The second round of the baseline comes from another host, which has a noise floor of both."""
+    home, visit = Host(tmp_path / "home", root), Host(tmp_path / "visit", root)
+    both, floor = ["results/cpu/serve/auto/r1/short.json", "results/cpu/serve/auto/r2/short.json"], NOISE_FLOOR
+    home.change("serve", baseline_rounds=1)
+    home.measure((*CHECKS, both[0], floor))
+    archive = str(tmp_path / "{}.tar.xz")
+    home.archive("pack", "--output", archive.format("home"), "--without-models")
+    visit.archive("merge", archive.format("home"))
+    visit.measure((both[1], floor), 2.0)
+    visit.archive("pack", "--output", archive.format("visit"), "--without-models")
+    said = home.archive("merge", archive.format("visit"))
+    assert f"computes them here, where they are missing or what they rest on changed:\n  {floor}" in said
+    assert home.jobs(floor) == {}  # one round is what is configured here
+    home.change("serve", baseline_rounds=2)
+    assert home.jobs(floor, *both) == {"noise_floor": 1}
 
 
 @pytest.mark.slow
