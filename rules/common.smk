@@ -97,7 +97,10 @@ def job(stage):
 
 
 def device_job(stage):
-    """The same, with devices leased from the host (or granted by the queue)."""
+    """The same, with devices leased from the host (or granted by the queue).
+
+    By `--devices` in it a merge of archives tells what was measured from what is computed (src/archive/computed.py).
+    """
     return command(quoted(PYTHON), stage, True)
 
 

@@ -8,9 +8,11 @@ folder and whatever else it lists, Snakemake's record of the job that wrote it, 
 converted folder. What Snakemake counts as unfinished, or whose raw files are not those that were measured, stays out
 and is named; with --incomplete, what merely lacks raw files travels, too.
 
-Merging adds what is missing, single raw files included. The same file with another content is a conflict: all
-conflicts are named, and nothing is merged. Records are rewritten to this folder's paths, and times are kept, so that
-Snakemake reruns a merged job only when its specification or code differs here.
+Merging adds what is missing, single raw files included. The same measurement with another content is a conflict: all
+conflicts are named, and nothing is merged. What is computed from measurements blocks nothing: this folder's stays, and
+Snakemake computes it again where they changed. Checks of another host of the same kind (device.hosts: several) are
+kept beside this folder's. Records are rewritten to this folder's paths, and times are kept, so that Snakemake reruns a
+merged job only when its specification or code differs here.
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ def main() -> None:
     merging = commands.add_parser("merge", help="add an archive's results to this folder")
     merging.add_argument("archive", type=Path, help="the archive; for pieces, the name without .000")
     merging.add_argument("--limit", type=size, default=size("20GB"), help="refuse to unpack more (default 20GB)")
+    merging.add_argument(
+        "--platforms", type=Path, help="folder of platform files (default: that of config/config.yaml)"
+    )
     arguments = parser.parse_args()
     base = Path.cwd()
     try:
@@ -70,7 +75,7 @@ def main() -> None:
             )
             print("\n".join(lines))
             return
-        result = merge(base, arguments.archive.absolute(), limit=arguments.limit)
+        result = merge(base, arguments.archive.absolute(), limit=arguments.limit, platforms=arguments.platforms)
         print(describe(result, arguments.archive), file=sys.stderr if result.conflicts else sys.stdout)
         sys.exit(1 if result.conflicts else 0)
     except ArchiveError as error:

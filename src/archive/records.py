@@ -53,6 +53,14 @@ def record_path(folder: Path, output: str) -> Path:
     return folder.joinpath(*("@" + part for part in parts[:-1]), parts[-1])
 
 
+def read_record(folder: Path, output: str) -> Any:
+    """Snakemake's record of an output; None where there is none, or it is damaged."""
+    try:
+        return json.loads(record_path(folder, output).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def is_document(unit: str) -> bool:
     """Whether a unit is a file with a raw folder, and not a folder."""
     return unit.endswith(".json")

@@ -10,11 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not hold: the file that says it, the key in it, and what is the case."""
+    """Something that does not hold: the file that says it, the key in it, and what is the case.
+
+    ``absent``: the file says nothing under this key (older.py tells why).
+    """
 
     file: str
     key: str
     text: str
+    absent: bool = False
 
     def __str__(self) -> str:
         return f"{self.file}: {self.key}: {self.text}" if self.key else f"{self.file}: {self.text}"
@@ -57,9 +61,12 @@ def same(first: Any, second: Any) -> bool:
 def differences(said: Any, computed: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     """(dotted key, what is said, what was computed) of every plain value of ``computed`` that ``said`` has otherwise.
 
-    What ``said`` holds beyond that is not looked at: it was measured, not computed.
+    What ``said`` holds beyond that is not looked at: it was measured, not computed. What it lacks is told by its first
+    key only, with ``MISSING`` as what is said.
     """
-    if isinstance(computed, Mapping):
+    if said is MISSING:
+        yield key, said, computed
+    elif isinstance(computed, Mapping):
         for name, value in computed.items():
             inner = said.get(name, MISSING) if isinstance(said, Mapping) else MISSING
             yield from differences(inner, value, f"{key}.{name}" if key else str(name))
@@ -69,17 +76,20 @@ def differences(said: Any, computed: Any, key: str = "") -> Iterator[tuple[str, 
             return
         for index, (a, b) in enumerate(zip(said, computed, strict=True)):
             yield from differences(a, b, f"{key}[{index}]")
-    elif said is MISSING or not same(said, computed):
+    elif not same(said, computed):
         yield key, said, computed
 
 
 def compare(file: str, said: Any, computed: Any, key: str = "", most: int = 5) -> Outcome:
-    """Findings for values that differ, the first few of them."""
+    """Findings for values that differ, the first few of them, and for all that are absent."""
     found = list(differences(said, computed, key))
+    absent = [(where, b) for where, a, b in found if a is MISSING]
+    differ = [(where, a, b) for where, a, b in found if a is not MISSING]
     shown = [
-        Finding(file, where, f"says {'nothing' if a is MISSING else repr(a)[:80]}, computed again it is {repr(b)[:80]}")
-        for where, a, b in found[:most]
+        Finding(file, where, f"says {repr(a)[:80]}, computed again it is {repr(b)[:80]}")
+        for where, a, b in differ[:most]
     ]
-    if len(found) > most:
-        shown.append(Finding(file, key, f"{len(found) - most} more values differ"))
+    if len(differ) > most:
+        shown.append(Finding(file, key, f"{len(differ) - most} more values differ"))
+    shown += [Finding(file, where, f"says nothing, computed again it is {repr(b)[:80]}", True) for where, b in absent]
     return Outcome(shown, leaves(computed))

@@ -17,8 +17,10 @@ from statistics import mean
 from typing import Any
 
 from adrbench import evidence, scratch
+from adrbench.archive.hosts import checks_elsewhere, taken_under
 from adrbench.audit import kv_stages
 from adrbench.audit.finding import Finding, Outcome, compare
+from adrbench.audit.older import explained
 from adrbench.decide import noise_floor
 from adrbench.eval import __main__ as accuracy
 from adrbench.eval import dataset
@@ -209,7 +211,11 @@ def profile(path: Path, document: Evidence, _options: Options) -> Outcome:
             return Outcome(skipped=[f"{path}: read from a clock, no raw file"])
         if absent := _not_here(path, document.asked["model"]):
             return absent
-        inputs = profiling.load_inputs(document.asked | {"model": str(here(document.asked["model"]))})
+        ceiling = taken_under(path, document.asked["ceiling"])
+        if ceiling is None:
+            return outcome  # told for every stage
+        found_here = {"model": str(here(document.asked["model"])), "ceiling": str(ceiling)}
+        inputs = profiling.load_inputs(document.asked | found_here)
         taken = read_run(folder, document)
         found, notes = profiling.evaluate(document.asked, inputs, taken, folder / "server" / "server.log")
         outcome.add(compare(str(path), document.measured, json.loads(json.dumps(found)), "measured"))
@@ -273,6 +279,8 @@ def floor(path: Path, said: dict[str, Any]) -> Outcome:
                 outcome.findings.append(Finding(name, "", f"is missing; {path} rests on it"))
             elif evidence.digest_file(Path(name)) != digest:
                 outcome.findings.append(Finding(name, "", f"changed since {path} was made from it"))
+        # Only rounds that may be of any host have none in their identity.
+        several = any(identity.get("host", "") is None for identity in document.identity.values())
         serve: dict[int, dict[str, str]] = {}
         for name in document.evidence:
             number = int(Path(name).parent.name.removeprefix("r"))
@@ -285,6 +293,7 @@ def floor(path: Path, said: dict[str, Any]) -> Outcome:
                 confidence=document.confidence,
                 blocks=document.blocks,
                 serve=serve,
+                several_hosts=several,
             )
         )
         kept = {"blocks", "identity", "values", "noise"}
@@ -308,9 +317,14 @@ def measured(path: Path, options: Options) -> Outcome:
     for text in bad:
         name, _, problem = text.rpartition(": ")
         outcome.findings.append(Finding(name, "", f"{problem} ({path} rests on it)"))
+    if gone := checks_elsewhere(path):
+        outcome.skipped.append(
+            f"{path}: was measured under another {', '.join(gone)} than is here; merge the archive of its host, which "
+            "has it"
+        )
     again = RECOMPUTE.get(document.stage)
     if again is None:
         outcome.skipped.append(f"{path}: an instrument's own record")
     else:
-        outcome.add(again(path, document, options))
+        outcome.add(explained(path, document, again(path, document, options)))
     return outcome

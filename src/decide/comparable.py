@@ -6,7 +6,7 @@ makes the comparison meaningless, and it is refused: endpoint, content form (G25
 digest), vLLM build (the full version, a vendor's suffix included), policy, host, and what the server says it is.
 
 Where a platform declares several hosts of one kind (``device.hosts``), rounds of several are compared, but side by side
-only those of one host (``schedule.elsewhere``).
+only those of one host (``schedule.elsewhere``). The folder in which the project lay on each does not matter then.
 """
 
 from __future__ import annotations
@@ -31,9 +31,33 @@ def _declared_arguments(arm: Mapping[str, Any]) -> Counter[str]:
     return Counter(tokens)
 
 
-def _server(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The server's settings without what the arm itself declares."""
+def _elsewhere(value: Any, folders: list[str]) -> Any:
+    """A value in which the project's and the working folder are left out of paths."""
+    if isinstance(value, str):
+        for folder in folders:
+            value = value.replace(f"{folder}/", "")
+        return value
+    if isinstance(value, dict):
+        return {key: _elsewhere(inner, folders) for key, inner in value.items()}
+    return [_elsewhere(inner, folders) for inner in value] if isinstance(value, list) else value
+
+
+def _folders(server: Mapping[str, Any], platform: str) -> list[str]:
+    """The folders that a server was started from: where the project's environments lie, and its converted model."""
+    python, model = str(server.get("python")), str(server.get("model"))
+    ends = python.partition("/.envs/"), model.partition(f"/models/{platform}")
+    return sorted({before for before, found, _ in ends if found and before.startswith("/")}, key=len, reverse=True)
+
+
+def _server(document: Evidence, several_hosts: bool) -> dict[str, Any]:
+    """The server's settings without what the arm itself declares.
+
+    On several hosts the project may lie in several folders: there its own paths are compared from that folder on.
+    """
+    asked = document.asked
     server, arm = asked.get("server") or {}, asked.get("arm") or {}
+    if several_hosts:
+        server, arm = (_elsewhere(one, _folders(server, document.platform)) for one in (server, arm))
     arguments = Counter(server.get("args") or [])
     arguments.subtract(_declared_arguments(arm))
     own = arm.get("env") or {}
@@ -64,7 +88,7 @@ def serve_identity(document: Evidence, several_hosts: bool = False) -> dict[str,
         "tier": asked.get("tier"),
         "prompts_sha256": asked.get("prompts_sha256"),
         **settings,
-        **_server(asked),
+        **_server(document, several_hosts),
     }
 
 
@@ -82,7 +106,7 @@ def eval_identity(document: Evidence, several_hosts: bool = False) -> dict[str, 
         **{
             key: asked.get(key) for key in ("tasks", "data_sha256", "content", "thinking", "temperature", "concurrency")
         },
-        **_server(asked),
+        **_server(document, several_hosts),
     }
 
 

@@ -19,12 +19,17 @@ KV  ``{"kv_simulation": {"scheme": NAME, "parameters": {...}, "scales": FILE}}``
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import multiprocessing
 import os
+import sys
 from typing import Any
 
 VARIABLE = "ADRBENCH_PLUGIN"
+# Appended to the name of a document that could not be written whole (``withdraw``).
+INCOMPLETE = ".incomplete"
 SIMULATION = {"kv_simulation", "kv_record"}
 
 
@@ -34,15 +39,44 @@ def settings() -> dict[str, Any]:
 
 
 def report(**facts: Any) -> None:
-    """Append one line to the report file: proof, from inside the process, of what was active there."""
+    """Append one line to the report file: proof, from inside the process, of what was active there.
+
+    A line that cannot be written (a full disk) does not end vLLM's engine: the file is withdrawn, and the job, which
+    reads it back, refuses the measurement.
+
+    Raises:
+        OSError: nor can the file be withdrawn. The engine ends, as nobody would learn that the line is missing.
+    """
     path = settings().get("report")
     if not path:
         return
     name = multiprocessing.current_process().name
     # vLLM's engine and its workers are processes that the API server spawned.
     line = {"process": name, "engine": name != "MainProcess", "pid": os.getpid(), **facts}
-    with open(path, "a") as stream:
-        stream.write(json.dumps(line) + "\n")
+    data = (json.dumps(line) + "\n").encode()
+    try:
+        # One write, so that the lines of several processes do not mix.
+        with open(path, "ab", buffering=0) as stream:
+            if stream.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    except OSError as error:
+        withdraw(path, f"{json.dumps(facts)}: {error}")
+
+
+def withdraw(path: str, why: str) -> None:
+    """Take the name from a document that lacks something: a full disk allows that, and no further line.
+
+    Raises:
+        OSError: the document can be neither renamed nor removed, or was never there.
+    """
+    with contextlib.suppress(OSError, ValueError):  # the log may lie on the same disk
+        print(f"adrbench: {path} is not whole: {why}", file=sys.stderr, flush=True)
+    if os.path.exists(path + INCOMPLETE):
+        return
+    try:
+        os.rename(path, path + INCOMPLETE)
+    except OSError:
+        os.unlink(path)
 
 
 def register() -> None:

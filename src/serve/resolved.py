@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.job import JobError
+from adrbench.serve.plugin import INCOMPLETE
 from adrbench.serve.spec import ServerSpec
 
 # One pattern per wording met: explicit choice, automatic choice (platforms/rocm.py, platforms/cuda.py),
@@ -94,10 +95,44 @@ def read_resolved(folder: Path, metrics: str, version: str | None) -> dict[str, 
 
 
 def read_plugin_report(path: Path) -> list[dict[str, Any]]:
-    """What our plugin reported from each process in which it was loaded; empty without a plugin."""
+    """What our plugin reported from each process in which it was loaded; empty without a plugin.
+
+    Raises:
+        JobError: ``report-lost``: a process could not write a line.
+    """
+    if path.with_name(path.name + INCOMPLETE).is_file():
+        raise _lost(path, "a process of the server could not write a line of it")
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    except ValueError:
+        raise _lost(path, "a line of it is cut off") from None
+
+
+def _lost(path: Path, what: str) -> JobError:
+    return JobError(
+        "report-lost",
+        f"{path}: {what}, so it is not known what was active, or which kernels were compiled, while requests were "
+        "served; free space on its disk and rerun",
+    )
+
+
+def read_reports(folder: Path, ready: dict[str, Any]) -> dict[str, Any]:
+    """``plugin`` and ``kv_simulation`` of the whole load, to replace what they were when the server was ready.
+
+    Args:
+        ready: what ``read_resolved`` found then.
+
+    Raises:
+        JobError: ``report-lost``: something that was there then is gone, as a later part could not be written.
+    """
+    reports, counts = read_plugin_report(folder / "plugin.jsonl"), read_kv_simulation(folder)
+    if reports[: len(ready["plugin"])] != ready["plugin"]:
+        raise _lost(folder / "plugin.jsonl", "lines of it are gone")
+    if ready["kv_simulation"] and not counts:
+        raise _lost(folder / "kv_simulation.json", "the engine could not write its last counts")
+    return {"plugin": reports, "kv_simulation": counts}
 
 
 def compiled_late(reports: list[dict[str, Any]]) -> list[str]:

@@ -22,15 +22,10 @@ from typing import Any
 from adrbench.job import JobError, say
 from adrbench.redact import redact, redact_file
 from adrbench.serve.memory import used_bytes, wait_free
+from adrbench.serve.plugin import INCOMPLETE
 from adrbench.serve.ports import check_sole_listener, claim_port
 from adrbench.serve.process import Guarded, job_environment, run_guarded
-from adrbench.serve.resolved import (
-    check_quantised,
-    check_resolved,
-    read_kv_simulation,
-    read_plugin_report,
-    read_resolved,
-)
+from adrbench.serve.resolved import check_quantised, check_resolved, read_reports, read_resolved
 from adrbench.serve.spec import ServerSpec
 
 SERVED_NAME = "model"
@@ -197,12 +192,13 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     Raises:
         JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, or
             ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects, or
-            ``plugin-inactive`` and ``nothing-quantised`` when a KV scheme was not simulated.
+            ``plugin-inactive`` and ``nothing-quantised`` when a KV scheme was not simulated, or
+            ``report-lost`` when the server could not write down what was active in it (a full disk).
     """
     spec = spec if isinstance(spec, ServerSpec) else ServerSpec.model_validate(spec)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in ("server.log", "plugin.jsonl", "kv_simulation.json"):
+    for stale in ("server.log", "plugin.jsonl", f"plugin.jsonl{INCOMPLETE}", "kv_simulation.json"):
         (folder / stale).unlink(missing_ok=True)
     if not (Path(spec.model) / "config.json").is_file():
         raise JobError(
@@ -244,13 +240,9 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         process.stop()
         redact_file(process.log, [api_key])
         say("server stopped")
-        if "kv_simulation" in resolved:
-            # What was counted and reported in the whole load replaces what there was after the first completion.
-            resolved |= {
-                "kv_simulation": read_kv_simulation(folder),
-                "plugin": read_plugin_report(folder / "plugin.jsonl"),
-            }
         wait_free(spec.device_kind, memory_before)
+    # What was counted and reported in the whole load replaces what there was after the first completion.
+    resolved |= read_reports(folder, resolved)
     check_quantised(spec.expect.kv_simulation, resolved["kv_simulation"])
 
 

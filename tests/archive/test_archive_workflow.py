@@ -6,6 +6,7 @@ Two copies of the project in different folders stand for two hosts. Most results
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -54,25 +55,39 @@ class Host:
     def archive(self, *words: str) -> str:
         return self.run("-m", "adrbench.archive", *words)
 
-    def planned(self, target: str = "reports/adr0011.md") -> dict[str, int]:
-        """Measuring jobs of a dry run, by rule."""
-        said = self.snakemake("-n", target)
+    def jobs(self, *targets: str) -> dict[str, int]:
+        """Jobs of a dry run, by rule."""
+        said = self.snakemake("-n", *targets)
         table = said.split("Job stats:")[-1].split("\n\n")[0]
         found = {m[1]: int(m[2]) for m in re.finditer(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
+        return {rule: count for rule, count in found.items() if rule != "total"}
+
+    def planned(self, target: str = "reports/adr0011.md") -> dict[str, int]:
+        """Measuring jobs of a dry run, by rule."""
+        found = self.jobs(target)
         return {rule: found[rule] for rule in MEASURING if rule in found}
 
-    def measure(self) -> None:
+    def measure(self, targets: tuple[str, ...] = TARGETS, value: float = 1.0) -> None:
         """Stand in for finished jobs: evidence as they leave it, recorded by Snakemake."""
-        for target in TARGETS:
+        for target in targets:
             parts = Path(target).parts
-            stage = {"ceiling.json": "profile"}.get(parts[2], parts[2].removesuffix(".json"))
+            stage = {"ceiling.json": "profile", "noise_floor.json": "memory"}.get(
+                parts[2], parts[2].removesuffix(".json")
+            )
             tiers = ("short", "medium", "long") if stage == "serve" else (Path(target).stem,)
             for tier in tiers:
                 path = self.folder / target
-                write_evidence(path.with_name(f"{tier}.json"), stage, raw={"raw.txt": target + tier})
-        (self.folder / "models/cpu").mkdir(parents=True)
+                write_evidence(path.with_name(f"{tier}.json"), stage, value, raw={"raw.txt": target + tier})
+        (self.folder / "models/cpu").mkdir(parents=True, exist_ok=True)
         (self.folder / "models/cpu/config.json").write_text("{}")
-        self.snakemake("--touch", "--forceall", *TARGETS)
+        self.snakemake("--touch", "--forceall", *targets)
+
+    def change(self, section: str, **values) -> None:
+        """Change keys of a section of the platform file."""
+        path = self.folder / "config/platforms/cpu.yaml"
+        platform = yaml.safe_load(path.read_text())
+        platform[section] |= values
+        path.write_text(yaml.safe_dump(platform, allow_unicode=True))
 
     def edit_arm(self, number: int) -> None:
         path = self.folder / "config/platforms/cpu.yaml"
@@ -149,6 +164,60 @@ def test_a_later_change_is_noticed_on_both_hosts(hosts):
         with open(host.folder / "src/eval/dataset.py", "a") as stream:
             stream.write("# changed\n")
         assert host.planned() == LEFT | {"serve": 3, "eval": 3}
+
+
+CHECKS = tuple(f"results/cpu/{name}.json" for name in ("device", "kernels", "model", "ceiling", "claims"))
+ROUNDS = {arm: f"results/cpu/serve/{arm}/r1/short.json" for arm in ("auto", "fp8-e4m3", "fp8-e5m2")}
+MEMORY, NOISE_FLOOR = "results/cpu/memory.json", "results/cpu/noise_floor.json"
+
+
+def test_two_hosts_that_checked_themselves_and_computed_become_one_folder(root, tmp_path):
+    """Both begin with the same jobs; then what one measured anew replaces what the other computed from."""
+    first, second = Host(tmp_path / "first", root), Host(tmp_path / "the second", root)
+    for host, value, arms in ((first, 1.0, ("auto", "fp8-e4m3")), (second, 2.0, ("fp8-e5m2",))):
+        host.change("device", hosts="several")
+        host.measure((*CHECKS, *(ROUNDS[arm] for arm in arms)), value)
+    archive = str(tmp_path / "out.tar.xz")
+    first.archive("pack", "--output", archive, "--without-models")
+    said = second.archive("merge", archive)
+    assert "6 results merged" in said
+    assert "4 checks of another host or visit" in said
+    assert "1 results that are computed from others were not taken" in said
+    assert second.jobs(*CHECKS, *ROUNDS.values()) == {}
+
+    # Computed from a round of the second's own, which is then moved away for the first's.
+    shutil.rmtree(second.folder / "results/cpu/serve/fp8-e4m3")
+    for tier in ("short", "medium", "long"):
+        write_evidence(second.folder / f"results/cpu/serve/fp8-e4m3/r1/{tier}.json", value=2.0)
+    write_evidence(second.folder / MEMORY, "memory")
+    second.snakemake("--touch", "--forceall", *CHECKS, *ROUNDS.values(), MEMORY)
+    assert second.jobs(MEMORY) == {}
+    made = (second.folder / MEMORY).stat().st_mtime
+    shutil.rmtree(second.folder / "results/cpu/serve/fp8-e4m3")
+    said = second.archive("merge", archive)
+    assert f"Snakemake makes them again:\n  {MEMORY}" in said
+    assert second.jobs(*CHECKS, *ROUNDS.values(), MEMORY) == {"memory": 1}
+    # By times alone it would be trusted: the round was measured before the file that was not made from it.
+    os.utime(second.folder / MEMORY, (made, made))
+    assert second.jobs(MEMORY) == {}
+
+
+def test_a_noise_floor_of_fewer_rounds_is_made_again(root, tmp_path):
+    """The second round of the baseline comes from another host, which has a noise floor of both."""
+    home, visit = Host(tmp_path / "home", root), Host(tmp_path / "visit", root)
+    both, floor = ["results/cpu/serve/auto/r1/short.json", "results/cpu/serve/auto/r2/short.json"], NOISE_FLOOR
+    home.change("serve", baseline_rounds=1)
+    home.measure((*CHECKS, both[0], floor))
+    archive = str(tmp_path / "{}.tar.xz")
+    home.archive("pack", "--output", archive.format("home"), "--without-models")
+    visit.archive("merge", archive.format("home"))
+    visit.measure((both[1], floor), 2.0)
+    visit.archive("pack", "--output", archive.format("visit"), "--without-models")
+    said = home.archive("merge", archive.format("visit"))
+    assert f"computes them here, where they are missing or what they rest on changed:\n  {floor}" in said
+    assert home.jobs(floor) == {}  # one round is what is configured here
+    home.change("serve", baseline_rounds=2)
+    assert home.jobs(floor, *both) == {"noise_floor": 1}
 
 
 @pytest.mark.slow

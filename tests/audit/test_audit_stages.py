@@ -263,9 +263,11 @@ def test_differences_are_those_of_what_was_computed() -> None:
     assert [key for key, _, _ in differences(said, {"a": 2, "b": {"c": [1, 3]}, "d": 1})] == ["a", "b.c[1]", "d"]
     assert [key for key, _, _ in differences(said, {"b": {"c": [1]}})] == ["b.c"]
     assert [key for key, _, _ in differences({"a": True}, {"a": 1})] == ["a"]
-    many = compare("f", {}, {str(i): i for i in range(9)})
+    many = compare("f", {str(i): -1 for i in range(9)}, {str(i): i for i in range(9)})
     assert len(many.findings) == 6
     assert many.findings[-1].text == "4 more values differ"
+    absent = compare("f", {}, {str(i): {"more": i, "and": 1} for i in range(9)})
+    assert [finding.key for finding in absent.findings] == [str(i) for i in range(9)]
 
 
 def test_the_command_says_when_there_is_nothing(tmp_path: Path) -> None:
@@ -310,6 +312,18 @@ def test_a_noise_floor_is_computed_again_from_the_rounds(floor: Path) -> None:
     outcome = measured(floor, Options())
     assert outcome.findings == []
     assert outcome.values > 0
+
+
+def test_a_noise_floor_of_rounds_of_several_hosts_is_computed_again_as_such(floor: Path) -> None:
+    tier = "results/cpu/serve/auto/r1/short.json"
+    spec = FloorSpec(
+        platform="cpu", baseline="auto", confidence=0.95, blocks={1: 1}, serve={1: {"short": tier}}, several_hosts=True
+    )
+    document = evidence.read(Path(tier))
+    document.asked["host"] = "a"
+    write(Path(tier), document)
+    write_json(floor, build(spec).model_dump(mode="json"))
+    assert [str(finding) for finding in measured(floor, Options()).findings] == []
 
 
 def test_a_changed_value_of_a_noise_floor_is_named(floor: Path) -> None:

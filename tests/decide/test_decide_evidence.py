@@ -221,3 +221,38 @@ def test_rounds_of_several_hosts_are_compared_where_the_platform_says_so(world):
 def test_a_round_on_another_host_than_its_block_is_not_paired(world):
     several = judged(visits(world, [("a", "a"), ("b", "c"), ("b", "b")]), several_hosts=True)
     assert [(run.arm, run.round) for run in several.order if run.late] == [("fp8-e4m3", 2)]
+
+
+def served_from(folder: str, python: str = ".envs/serve/bin/python") -> dict:
+    """What a round asked of its server where the project lay in ``folder``."""
+    return {
+        "host": folder,
+        "server": {
+            "python": python if python.startswith("/") else f"{folder}/{python}",
+            "model": f"{folder}/models/cpu",
+            "args": ["--chat-template", f"{folder}/config/chat.jinja"],
+            "env": {"LD_PRELOAD": f"{folder}/.envs/serve/lib/a.so:{folder}/.envs/serve/lib/b.so"},
+        },
+    }
+
+
+def from_folders(world, *servers):
+    for number, asked in enumerate(servers, start=1):
+        world.server("auto", number, asked=asked)
+        world.server("fp8-e4m3", number, pool=93_184, resolved={"kv_cache_dtype": "fp8_e4m3"}, asked=asked)
+    return world
+
+
+def test_on_several_hosts_the_project_may_lie_in_several_folders(world):
+    from_folders(world, served_from("/root/A"), served_from("/home/a user/adrbench"))
+    several = judged(world, several_hosts=True)
+    assert next(o for o in several.options if o.arm == "fp8-e4m3").state == "measured"
+    alone = judged(world)
+    assert next(o for o in alone.options if o.arm == "fp8-e4m3").state == "absent"
+
+
+def test_another_interpreter_is_another_one_on_several_hosts_too(world):
+    from_folders(world, served_from("/root/A"), served_from("/root/A", "/opt/vllm/bin/python"))
+    refused = next(o for o in judged(world, several_hosts=True).options if o.arm == "fp8-e4m3")
+    assert refused.state == "absent"
+    assert "server.python" in refused.reason.en

@@ -66,7 +66,14 @@ class Counts:
         return int(seen), int(quantised)
 
     def flush(self) -> None:
-        """Write the report, atomically, when a count changed."""
+        """Write the report, atomically, when a count changed.
+
+        What cannot be written (a full disk) does not end the engine: the report with the earlier counts goes, and the
+        next flush tries again. A job that finds none at the end refuses the measurement.
+
+        Raises:
+            OSError: nor can the earlier report be removed.
+        """
         if self.path is None or not self.facts.get("layers"):
             return
         with self._lock:
@@ -77,10 +84,16 @@ class Counts:
         seen, quantised = self.read()
         if (seen, quantised) == self._written:
             return
-        self._written = seen, quantised
         name = multiprocessing.current_process().name
         process = {"process": name, "engine": name != "MainProcess", "pid": os.getpid()}
         document = self.facts | process | {"tokens_seen": seen, "tokens_quantised": quantised}
         partial = self.path.with_suffix(f".{os.getpid()}.part")
-        partial.write_text(json.dumps(document, indent=1))
-        partial.replace(self.path)
+        try:
+            partial.write_text(json.dumps(document, indent=1))
+            partial.replace(self.path)
+        except OSError:
+            self._written = None
+            for left in (partial, self.path):
+                left.unlink(missing_ok=True)
+            return
+        self._written = seen, quantised
