@@ -1,7 +1,7 @@
 """The life of one vLLM server: the only place where ``vllm serve`` is started, checked and stopped.
 
-Contract: loopback only, a free port that nobody else listens on, a random API key that never
-appears in argv, logs or evidence; ready means /health *and* one real completion; resolved settings
+Contract: loopback only, a free port that nobody else listens on, a random API key (``auth.py``) that never
+appears in argv, logs, caches or evidence; ready means /health *and* one real completion; resolved settings
 are read back and compared with what was asked; nothing is left behind on any path out.
 """
 
@@ -21,6 +21,7 @@ from typing import Any
 
 from adrbench.job import JobError, say
 from adrbench.redact import redact, redact_file
+from adrbench.serve import auth
 from adrbench.serve.memory import used_bytes, wait_free
 from adrbench.serve.plugin import INCOMPLETE
 from adrbench.serve.ports import check_sole_listener, claim_port
@@ -123,7 +124,7 @@ def command(spec: ServerSpec, port: int, extra_args: Sequence[str] = ()) -> list
     """The argv of ``vllm serve`` for one arm."""
     return [
         spec.python, "-m", "vllm.entrypoints.cli.main", "serve", str(spec.model),
-        "--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME,
+        "--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME, "--middleware", auth.MIDDLEWARE,
         *spec.args, *extra_args,
     ]  # fmt: skip
 
@@ -131,7 +132,7 @@ def command(spec: ServerSpec, port: int, extra_args: Sequence[str] = ()) -> list
 def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str, str]:
     """Environment of the server process: offline, the arm's variables, the plugin's settings, the key."""
     plugin = {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str((folder / "plugin.jsonl").resolve())})}
-    return job_environment(OFFLINE | LOOPBACK | spec.env | plugin | {"VLLM_API_KEY": api_key})
+    return job_environment(OFFLINE | LOOPBACK | spec.env | plugin | {auth.VARIABLE: api_key})
 
 
 def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> None:

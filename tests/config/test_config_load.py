@@ -211,7 +211,7 @@ def test_what_the_job_owns_cannot_be_set_by_an_arm(project, argument):
         project(changed(arms__1__args=[argument, "x"]))
 
 
-@pytest.mark.parametrize("name", ["VLLM_API_KEY", "PYTHONPATH"])
+@pytest.mark.parametrize("name", ["VLLM_API_KEY", "ADRBENCH_API_KEY", "PYTHONPATH"])
 def test_variables_that_the_job_owns_are_refused(project, name):
     with pytest.raises(ConfigError, match=f"env.{name}.*belongs to the job"):
         project(changed(arms__1__env={name: "x"}))

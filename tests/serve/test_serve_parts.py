@@ -256,7 +256,7 @@ def test_kernels_that_came_late_are_listed_once():
 def test_key_is_in_the_environment_and_nowhere_in_argv():
     spec = ServerSpec(python="python", model="m", env={"A": "1"}, plugin={"mechanism": "L3", "backend": "CPU_ATTN"})
     environment = server_environment(spec, "s3cret", Path("/f"))
-    assert environment["VLLM_API_KEY"] == "s3cret"
+    assert environment["ADRBENCH_API_KEY"] == "s3cret"
     assert "s3cret" not in " ".join(command(spec, 1234))
     assert "/f/plugin.jsonl" in environment["ADRBENCH_PLUGIN"]
 

@@ -40,7 +40,8 @@ def test_server_is_checked_private_and_gone_after_its_engine_is_killed(server_sp
             processes = psutil.Process(server.process.pid).children(recursive=True)
             assert server.resolved["vllm_version"] == "0.27.0"
             assert server.resolved["kv_pool_tokens"] > 1000
-            assert status(server.base_url + "/v1/models") == 401
+            for path in ("/v1/models", "/metrics", "/health", "/invocations"):
+                assert status(server.base_url + path) == 401
             assert status(server.base_url + "/v1/models", server.api_key) == 200
             port = int(server.base_url.rpartition(":")[2])
             # vLLM's internal sockets too are loopback only, but for torch's rendezvous store, which has no such option.

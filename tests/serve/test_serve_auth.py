@@ -1,0 +1,86 @@
+"""The key of a server: asked for on every path, and nothing that compiled code depends on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import subprocess
+
+import pytest
+from adrbench.serve import auth
+from adrbench.serve.server import server_environment
+from adrbench.serve.spec import ServerSpec
+
+KEY = "k" * 32
+
+
+def answer(monkeypatch, scope):
+    """What the middleware sends for a request, and whether the application behind it was reached."""
+    monkeypatch.setenv(auth.VARIABLE, KEY)
+    sent, reached = [], []
+
+    async def application(scope, receive, send):
+        reached.append(scope["type"])
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(auth.KeyRequired(application)(scope, None, send))
+    return sent, bool(reached)
+
+
+def request(*headers, path="/v1/completions", kind="http"):
+    return {"type": kind, "method": "POST", "path": path, "headers": list(headers)}
+
+
+@pytest.mark.parametrize("name", [b"authorization", b"Authorization"])
+def test_the_key_opens(monkeypatch, name):
+    assert answer(monkeypatch, request((name, f"Bearer {KEY}".encode()))) == ([], True)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"authorization", b"Bearer ")],
+        [(b"authorization", f"Bearer {KEY}x".encode())],
+        [(b"authorization", KEY.encode())],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"x-api-key", f"Bearer {KEY}".encode())],
+        [(b"authorization", f"Bearer {KEY}".encode()), (b"authorization", b"Bearer other")],
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/completions", "/invocations", "/metrics", "/start_profile"])
+def test_anything_else_is_refused_on_every_path(monkeypatch, headers, path):
+    (start, body), reached = answer(monkeypatch, request(*headers, path=path))
+    assert not reached
+    assert start["status"] == 401
+    assert json.loads(body["body"]) == {"error": "Unauthorized"}
+
+
+def test_websockets_ask_for_it_and_the_life_of_the_server_does_not(monkeypatch):
+    assert answer(monkeypatch, request(kind="websocket")) == ([{"type": "websocket.close", "code": 1008}], False)
+    assert answer(monkeypatch, {"type": "lifespan"}) == ([], True)
+
+
+def test_without_a_key_nothing_is_served(monkeypatch):
+    monkeypatch.delenv(auth.VARIABLE, raising=False)
+    with pytest.raises(RuntimeError, match="ADRBENCH_API_KEY is not set"):
+        auth.KeyRequired(None)
+
+
+FACTORS = "import json, vllm.envs as envs; print(json.dumps(envs.compile_factors(), default=str, sort_keys=True))"
+
+
+def test_two_starts_of_an_arm_find_the_same_compiled_code(serve_python, tmp_path):
+    """By vLLM's own list of what compiled code depends on; it held the key, and every start compiled anew."""
+    spec, found = ServerSpec(python=serve_python, model="/m"), []
+    for name in ("first", "second"):
+        environment = server_environment(spec, secrets.token_urlsafe(24), tmp_path / name)
+        environment |= {"VLLM_RPC_BASE_PATH": str(tmp_path / name), "TMPDIR": str(tmp_path)}
+        command = [serve_python, "-c", FACTORS]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    assert found[0] == found[1]
+    assert len(found[0]) > 50
