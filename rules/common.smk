@@ -218,7 +218,7 @@ def pools():
     stored = [
         arm.name
         for arm in RUN.serving_arms()
-        if arm.name in asked and arm.scheme and arm.kv_simulation is None
+        if arm.name in asked and arm.measures and arm.kv_simulation is None
     ]
     if reads_answers(PLATFORM.agreement):
         return {arm: replays()[arm]["1"] for arm in stored}

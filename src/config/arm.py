@@ -58,10 +58,20 @@ class Arm(Section):
         None,
         description="regular expression: the server must refuse to start with this text (such an arm is smoke only)",
     )
-    scheme: str | None = Field(None, description="row of ADR 0011's table C that this arm measures")
+    scheme: str | None = Field(
+        None, description="row of ADR 0011's table C that this arm measures; default: `plugin.scheme`"
+    )
     outside_policy: bool = Field(
         False, description="measure it although the platform's policy forbids it; it cannot win"
     )
+
+    @property
+    def measures(self) -> str | None:
+        """The KV scheme that this arm measures: as declared, else what the backend `CUSTOM` stores for it.
+
+        Not filled into ``scheme``, which evidence keeps: naming what `plugin` says already would measure an arm again.
+        """
+        return self.scheme or (self.plugin.scheme if self.plugin else None)
 
 
 class Mechanism(Section):

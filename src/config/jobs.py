@@ -183,7 +183,7 @@ def memory(run: Run, folder: str, model_evidence: str, pools: dict[str, str]) ->
     arms = []
     for arm in run.serving_arms():
         simulated = arm.kv_simulation
-        name = simulated.scheme if simulated else arm.scheme
+        name = simulated.scheme if simulated else arm.measures
         if name in schemes():
             arms.append(
                 {

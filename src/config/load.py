@@ -142,6 +142,8 @@ def _custom_problems(platform: Platform, arm: Arm) -> list[str]:
         problems.append(f"only backend CUSTOM stores schemes, not {arm.plugin.backend!r}")
     if arm.plugin.scheme not in schemes():
         return [*problems, f"{arm.plugin.scheme!r} is unknown; allowed are {', '.join(schemes())}"]
+    if arm.scheme not in (None, arm.plugin.scheme):
+        problems.append(f"{arm.plugin.scheme!r} is stored, but `scheme` says {arm.scheme!r}; leave `scheme` out")
     scheme = named_scheme(arm.plugin.scheme)
     if problem := backend_problem(scheme):
         can = ", ".join(name for name in schemes() if backend_problem(named_scheme(name)) is None)

@@ -94,7 +94,7 @@ def profile(context: Context) -> Verdict:
 
 def accuracy_schemes(context: Context) -> Verdict:
     compared = context.store.raw("decide", "accuracy") or {}
-    schemes = {arm.name: arm.scheme for arm in context.spec.platform.arms if arm.name in compared}
+    schemes = {arm.name: arm.measures for arm in context.spec.platform.arms if arm.name in compared}
     if set(PER_HEAD) & set(schemes.values()) and set(KIVI) & set(schemes.values()):
         return _done(context), phrase("check.accuracy", arms=list(schemes))
     others = [name for name, scheme in schemes.items() if scheme and name != context.baseline]

@@ -17,7 +17,7 @@ BASELINE_BITS = 16
 def measuring_arm(context: Context, names: list[str]) -> str | None:
     """The served arm that measures one of these schemes."""
     served = context.served_arms()
-    return next((arm.name for arm in context.spec.platform.arms if arm.name in served and arm.scheme in names), None)
+    return next((arm.name for arm in context.spec.platform.arms if arm.name in served and arm.measures in names), None)
 
 
 def is_simulated(context: Context, arm: str) -> bool:
@@ -147,6 +147,6 @@ def scheme_rows(context: Context, team: Document) -> list[Scheme]:
         )
     for arm in context.served_arms():
         declared = context.arm(arm)
-        if arm not in used and declared is not None and declared.scheme is not None:
+        if arm not in used and declared is not None and declared.measures is not None:
             rows.append(_measured(context, context.title(arm), None, arm))
     return rows

@@ -6,7 +6,8 @@ import copy
 
 import pytest
 import yaml
-from adrbench.config import ConfigError, load, servers
+from adrbench.config import ConfigError, jobs, load, servers
+from adrbench.config.platform import Platform
 from adrbench.paths import ROOT
 
 MAIN = {"platform": "cpu", "adrs": ["adr0011"]}
@@ -104,3 +105,30 @@ def test_the_settings_reach_the_plugin_and_the_expectation(run):
     baseline = servers.server(loaded, loaded.platform.arm("auto"), "models/cpu", "python")
     assert baseline["plugin"] == {}
     assert "kv_simulation" not in baseline["expect"]
+
+
+def custom(scheme: str) -> dict:
+    return {"attention_backend": "CUSTOM", "plugin": {"mechanism": "L3", "backend": "CUSTOM", "scheme": scheme}}
+
+
+def test_an_arm_measures_what_its_backend_stores_also_where_only_the_plugin_says_it(run):
+    """Its row was missing in ADR 0011's table C, and in the arithmetic of memory."""
+    loaded = run(custom("int4_g32"), [*CACHING, "--no-enable-prefix-caching"])
+    assert loaded.platform.arm("simulated").measures == "int4_g32"
+    arms = {arm["name"]: arm["scheme"] for arm in jobs.memory(loaded, "results/cpu", "model.json", {})["arms"]}
+    assert arms["simulated"] == "int4_g32"
+
+
+def test_an_arm_that_says_two_schemes_is_refused(run):
+    with pytest.raises(ConfigError, match=r"plugin.scheme: 'int4_g32' is stored, but `scheme` says 'fp8_per_tensor'"):
+        run(custom("int4_g32") | {"scheme": "fp8_per_tensor"}, CACHING)
+
+
+def test_every_shipped_custom_arm_has_a_scheme_to_its_name():
+    found = {}
+    for file in sorted((ROOT / "config/platforms").glob("*.yaml")):
+        for arm in Platform.model_validate(yaml.safe_load(file.read_text())).arms:
+            if arm.attention_backend == "CUSTOM":
+                found[file.stem, arm.name] = arm.measures
+    assert found["h200-8b", "custom-int8"] == "int8_per_token_head"
+    assert None not in found.values()

@@ -127,7 +127,7 @@ def kv_memory(site: Site) -> list[Row]:
     for arm, pool in pools.items():
         delta = _delta(site, deltas, arm)
         if base and delta is not None:
-            scheme = site.platform.arm(arm).scheme
+            scheme = site.platform.arm(arm).measures
             rows.append(
                 {"arm": arm, "scheme": scheme, "memory_ratio": base / pool, "kv_pool_tokens": pool}
                 | {"delta": delta["delta"], "delta_low": delta["low"], "delta_high": delta["high"]}
