@@ -239,9 +239,11 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         raise
     finally:
         process.stop()
-        redact_file(process.log, [api_key])
-        say("server stopped")
-        wait_free(spec.device_kind, memory_before)
+        try:
+            redact_file(process.log, [api_key])
+        finally:  # a full disk refuses it; the next server needs the device all the same
+            say("server stopped")
+            wait_free(spec.device_kind, memory_before)
     # What was counted and reported in the whole load replaces what there was after the first completion.
     resolved |= read_reports(folder, resolved)
     check_quantised(spec.expect.kv_simulation, resolved["kv_simulation"])

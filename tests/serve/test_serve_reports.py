@@ -7,6 +7,7 @@ outlive a full disk; what of vLLM writes there is its log, whose failures it ign
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -70,6 +71,20 @@ def test_what_is_reported_during_the_load_is_in_what_was_resolved(standin, tmp_p
         assert [report.get("chosen") for report in server.resolved["plugin"]] == ["CPU_ATTN"]
         complete(server)
     assert [report.get("compiled_late") for report in server.resolved["plugin"]] == [None, "store"]
+
+
+def test_the_device_is_waited_for_where_the_log_cannot_be_redacted(standin, tmp_path, monkeypatch):
+    """A full disk refuses the redacted copy; what comes next needs the device free all the same."""
+    waited = []
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("adrbench.serve.server.redact_file", full)
+    monkeypatch.setattr("adrbench.serve.server.wait_free", lambda kind, _: waited.append(kind))
+    with pytest.raises(OSError, match="No space left"), serving(standin, tmp_path / "server"):
+        pass
+    assert len(waited) == 1
 
 
 @pytest.mark.parametrize("room", [0, 7], ids=["nothing is written", "a part of the line is written"])
