@@ -138,6 +138,7 @@ def facts(run: Run, decision: Facts, evidence: dict[str, Any]) -> dict[str, Any]
         "decision": decision.model_dump(mode="json"),
         "policy": decision.policy_for(run.platform.name),
         "baseline": run.platform.baseline.name,
+        "baseline_title": run.platform.baseline.title and run.platform.baseline.title.model_dump(mode="json"),
         "declared": run.platform.device.model_dump(mode="json"),
         "tiers": [tier.model_dump(mode="json") for tier in run.platform.tiers],
         "evidence": evidence,

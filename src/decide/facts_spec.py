@@ -17,7 +17,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class FactsSpec(BaseModel):
-    """One facts job: the checks of one decision on one platform. ``declared`` is the platform's device section."""
+    """One facts job: the checks of one decision on one platform. ``declared`` is the platform's device section.
+
+    ``baseline_title``: what records call the baseline; None: its name.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,6 +28,7 @@ class FactsSpec(BaseModel):
     decision: Facts
     policy: str
     baseline: str
+    baseline_title: Text | None = None
     declared: Device
     tiers: list[Tier]
     evidence: EvidencePaths
@@ -93,6 +97,6 @@ def gather(spec: FactsSpec) -> Evidences:
 def named(found: Evidences) -> Text:
     """What an accepted status names: the device as it was probed, or the baseline arm."""
     if found.spec.decision.subject == "baseline" or found.device is None:
-        return Text(en=found.spec.baseline, zh=found.spec.baseline)
+        return found.spec.baseline_title or Text(en=found.spec.baseline, zh=found.spec.baseline)
     name = f"{found.device.resolved['name']} ({found.device.resolved['arch']})"
     return Text(en=name, zh=name)

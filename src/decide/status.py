@@ -55,6 +55,11 @@ def _which(gates: list[GateResult]) -> Text:
     return join((words.gate(*key, where) for key, where in tiers.items()), ", ", ", ")
 
 
+def _for(what: Text, need: Text) -> Text:
+    """What would decide something."""
+    return text(f"for {what.en}, {need.en}", f"{what.zh}: {need.zh}")
+
+
 def lacking(option: OptionResult) -> list[Text]:
     """What would decide an option that is still open, the greatest need of each kind; without its title."""
     if option.state != "measured":
@@ -66,23 +71,19 @@ def lacking(option: OptionResult) -> list[Text]:
     others = [gate for gate in still_open if gate.rounds_needed is None and gate.pairs_needed is None]
     lines = _rounds(option, by_rounds)
     for gate in by_pairs:
-        what = _which([gate])
-        en = f"about {gate.pairs_needed:,} more sample pairs, for {what.en}"
-        lines.append(text(en, f"约再增加 {gate.pairs_needed:,} 个样本对, 用于判定: {what.zh}"))
+        need = text(f"about {gate.pairs_needed:,} more sample pairs", f"约再增加 {gate.pairs_needed:,} 个样本对")
+        lines.append(_for(_which([gate]), need))
     same: dict[tuple[str, str], list[GateResult]] = {}
     for gate in others:
         assert gate.needs is not None
         same.setdefault((gate.needs.en, gate.needs.zh), []).append(gate)
-    for (en, zh), together in same.items():
-        what = _which(together)
-        lines.append(text(f"{en}, for {what.en}", f"{zh}, 用于判定: {what.zh}"))
+    lines += [_for(_which(together), text(en, zh)) for (en, zh), together in same.items()]
     if not still_open and goal.verdict == "better" and not option.eligible and option.p_value is not None:
         en = "more rounds: it passes and gains by itself, but as one of several options its p is "
         zh = "更多轮次: 单独看通过且有收益, 但作为多个选项之一, 其 p 为 "
         lines.append(text(f"{en}{option.p_value:.3f}", f"{zh}{option.p_value:.3f}"))
     if goal.verdict == "undecided" and goal.rounds_needed is None and goal.needs is not None:
-        what = metric(goal.metric)
-        lines.append(text(f"{goal.needs.en}, for {what.en}", f"{goal.needs.zh}, 用于判定: {what.zh}"))
+        lines.append(_for(metric(goal.metric), goal.needs))
     return lines
 
 
@@ -96,9 +97,9 @@ def _rounds(option: OptionResult, gates: list[GateResult]) -> list[Text]:
         subjects.append(metric(goal.metric))
     if not rounds:
         return []
-    n, what = max(rounds), join(subjects, ", ", ", ")
-    en = f"about {n} rounds of the arm and the baseline, for {what.en}"
-    return [text(en, f"该 arm 与 baseline 各约 {n} 轮, 用于判定: {what.zh}")]
+    n = max(rounds)
+    need = text(f"about {n} rounds of the arm and the baseline", f"该 arm 与 baseline 各约 {n} 轮")
+    return [_for(join(subjects, ", ", ", "), need)]
 
 
 def all_lacking(options: list[OptionResult]) -> list[Text]:

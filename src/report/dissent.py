@@ -133,5 +133,5 @@ def turning(context: Context, options: list[OptionRow], gates: list[GateRow], ch
         lines += strategy.turning(options, context)
     for row in checks:
         side = Phrase(f"checks.{row.side}", {"limit": row.limit})
-        lines.append(phrase("turning.check", id=row.id, tier=in_tier(row.tier), value=row.value, limit=side))
+        lines.append(phrase("turning.check", title=row.title, tier=in_tier(row.tier), value=row.value, limit=side))
     return [*lines, Phrase("turning.always")]

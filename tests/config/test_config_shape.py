@@ -10,7 +10,7 @@ import yaml
 from adrbench.config import ConfigError, jobs, load, records, servers
 from adrbench.paths import ROOT
 
-MAIN = {"platform": "h200-8b", "adrs": ["adr0009", "adr0010", "adr0011"]}
+MAIN = {"platform": "h200-8b", "adrs": ["adr0003", "adr0009", "adr0010", "adr0011"]}
 PLATFORM = yaml.safe_load((ROOT / "config/platforms/h200-8b.yaml").read_text())
 CPU = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
 AGREEMENT = {"segments": 2, "tokens": 512}
@@ -129,3 +129,8 @@ def test_records_without_a_gate_on_accuracy_show_none_of_it(project, tmp_path, m
     assert records.accuracy_elsewhere(run, "adr0010")
     assert records.accuracy_elsewhere(run, "adr0009") == {}
     assert records.accuracy_elsewhere(project(CPU), "adr0010") == {}
+
+
+def test_a_record_of_the_baseline_gets_its_title(project):
+    run = project(PLATFORM)
+    assert records.facts(run, run.decisions["adr0003"], {})["baseline_title"]["en"] == "TRITON_ATTN"

@@ -119,6 +119,12 @@ class TestBaseline:
         assert found.latency["auto"]["short"]["ttft_ms"].rounds == 2
         assert not [check for check in found.checks if check.id == "official"]
 
+    def test_an_accepted_baseline_is_called_by_its_title(self, world: World) -> None:
+        for number in (1, 2):
+            world.server("auto", number, rate=50.0)
+        found = run(world, "adr0003", baseline_title={"en": "bf16 on the CPU", "zh": "CPU 上的 bf16"})
+        assert (found.status.option, found.baseline) == ("bf16 on the CPU", "auto")
+
     def test_one_round_is_too_few(self, world: World) -> None:
         world.server("auto", 1)
         assert run(world, "adr0003").status.word == "Proposed"

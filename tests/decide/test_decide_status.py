@@ -144,7 +144,7 @@ def test_a_need_that_options_share_is_told_once(world):
     document = verdict(world, random_weights=True)
     needs = [line.en for line in document.missing if "real weights" in line.en]
     assert len(needs) == 1
-    assert needs[0].startswith("FP8 e4m3 per-tensor, FP8 e5m2 per-tensor: an accuracy run")
+    assert needs[0].startswith("FP8 e4m3 per-tensor, FP8 e5m2 per-tensor: for accuracy loss (G01-Δ), an accuracy run")
 
 
 def test_why_an_option_is_out_names_the_metric_in_words(world):

@@ -234,3 +234,14 @@ def test_an_unverified_platform_tells_whether_its_device_was_measured(
         assert told in notices
         assert hidden not in notices
     assert ("Example CPU" in notices) is probed
+
+
+def test_the_notice_names_the_starts_of_the_decision_that_has_most(site_spec: dict[str, Any], page: Path) -> None:
+    changed = copy.deepcopy(site_spec)
+    changed["platform"]["verified"] = "no"
+    first = changed["decisions"][0]["evidence"]
+    first["serve"] = {arm: dict(list(rounds.items())[:1]) for arm, rounds in list(first["serve"].items())[:1]}
+    figures = page.parent / "figures/figures.json"
+    text = render(load(SiteSpec.model_validate(changed)), page.with_name("other.html"), figures, "")
+    notice = re.sub(r"<[^>]+>", "", text[text.index("Measured on the declared device") :][:2000])
+    assert "(4 server starts)" in notice

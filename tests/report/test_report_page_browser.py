@@ -33,6 +33,18 @@ LARGEST_PAGE = 5_000_000
 # The page of a run in this folder, where there was one.
 REAL = ROOT / "reports/index.html"
 PHONE = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+# What reaches beyond the screen without a scroller of its own.
+BEYOND = """
+const scrolls = (e) => e && (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+return [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 0.5
+  && !scrolls(e.parentElement)).map((e) => e.outerHTML.slice(0, 120))
+"""
+# Heights of the words in figures, and colours of those that are shown.
+WORDS = """
+return [...document.querySelectorAll("[data-figure] svg text")].filter((e) => e.textContent.trim()
+  && getComputedStyle(e).opacity > 0 && !/[◀▶]/.test(e.textContent))
+  .map((e) => [e.textContent, e.getBoundingClientRect().height, getComputedStyle(e).fill])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +153,11 @@ def test_both_languages_on_one_page(opened: Any) -> None:
 
 
 def luminance(browser: Any, selector: str, name: str) -> float:
-    colour = browser.execute_script(f"return getComputedStyle(document.querySelector(arguments[0])).{name}", selector)
+    script = f"return getComputedStyle(document.querySelector(arguments[0])).{name}"
+    return luminance_of(browser.execute_script(script, selector))
+
+
+def luminance_of(colour: str) -> float:
     channels = [int(c) / 255 for c in re.findall(r"\d+", colour)[:3]]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
@@ -165,14 +181,23 @@ def test_text_has_contrast_in_both_colour_schemes(opened: Any, theme: str) -> No
     assert browser.execute_script(
         f"return [...document.querySelectorAll('[data-figure]')].every((e) => e.dataset.drawn.includes('{theme}'))"
     )
+    words = browser.execute_script(WORDS)
+    assert "920%" in {word for word, _, _ in words}  # the example's decode lies above its roof
+    assert [word for word, _, colour in words if contrast(luminance_of(colour), ground) < 4.5] == []
     shoot(browser, f"theme-{theme}")
 
 
-def test_a_phone_needs_no_sideways_scroll(opened: Any, browser: Any) -> None:
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+@pytest.mark.parametrize("width", [PHONE["width"], 390])
+def test_a_phone_needs_no_sideways_scroll(opened: Any, browser: Any, width: int) -> None:
+    """Tables scroll inside themselves, and what a row is about leaves room for its first number."""
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": width})
     for language in ("en", "zh"):
         opened(f"?lang={language}&theme=light")
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE["width"]
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert browser.execute_script(BEYOND) == []
+        assert min(height for _, height, _ in browser.execute_script(WORDS)) >= 11
+        heads = "[...document.querySelectorAll('main th[scope=row]')].filter((e) => e.getClientRects().length)"
+        assert max(browser.execute_script(f"return {heads}.map((e) => e.clientWidth)")) <= width / 2
         shoot(browser, f"phone-{language}")
 
 

@@ -216,7 +216,7 @@ def roofline(rows: Sequence[Row], t: Words) -> Any:
     ring = base.mark_point(size=320, strokeWidth=2, filled=False, color=VERDICTS["failed"]).encode(
         x, y, opacity=alt.condition(above, alt.value(1), alt.value(0))
     )
-    share = base.mark_text(dx=14, align="left", fontSize=11, color=VERDICTS["failed"]).encode(
+    share = base.mark_text(dx=14, align="left", fontSize=11).encode(
         x, y, text=alt.condition(above, alt.Text("of_roof:Q", format=".0%"), alt.value(""))
     )
     return (roof + points + ring + share).properties(width="container", height=300)

@@ -45,6 +45,12 @@ class Owned:
     row: Any
 
 
+def _starts(owned: Owned) -> float:
+    """Server starts that a notice names; 0 where it names none."""
+    starts = owned.row.args.get("starts")
+    return float(starts.amount) if starts else 0.0
+
+
 @dataclass(frozen=True)
 class PageView:
     site: Site
@@ -64,12 +70,14 @@ class PageView:
 
     @property
     def unconfirmed(self) -> Owned | None:
-        """What a reader must know of an unverified platform file that ran on its device: of the first such decision."""
-        for decision in self.decisions:
-            told = decision.report.header.unverified
-            if told is not None and told.key != "header.unverified":
-                return Owned(decision.html, told)
-        return None
+        """What a reader must know of an unverified platform file that ran on its device: as the decision with the most
+        server starts tells it, for the page shows those of all."""
+        told = [
+            Owned(decision.html, row)
+            for decision in self.decisions
+            if (row := decision.report.header.unverified) is not None and row.key != "header.unverified"
+        ]
+        return max(told, key=_starts, default=None)
 
     @property
     def elsewhere(self) -> Owned | None:
