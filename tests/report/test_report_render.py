@@ -413,3 +413,15 @@ def test_brackets_are_explained_where_there_are_some(spec: Spec) -> None:
     assert told in text_of(spec)
     store.documents["decide"].data = data | {"options": [option | {"arm": None} for option in data["options"]]}
     assert told not in text_of(spec, store)
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_dissent_and_turning_points_name_metric_and_unit(spec: Spec) -> None:
+    text = text_of(spec)
+    start = text.index({"en": "## Dissenting", "zh": "## 反面证据"}[spec.language])
+    part = text[start : text.index("\n## ", text.index("\n## ", start + 4) + 4)]
+    wanted = {
+        "en": ["KV pool +", "against a limit of +3.0 points", "in KV pool"],
+        "zh": ["KV pool 容量相对 baseline +", "门槛 +3.0 个百分点", "KV pool 容量的收益"],
+    }[spec.language]
+    assert [words for words in wanted if words not in part] == []
