@@ -285,6 +285,8 @@ def floor(path: Path, said: dict[str, Any]) -> Outcome:
                 confidence=document.confidence,
                 blocks=document.blocks,
                 serve=serve,
+                # A platform of several hosts names none in the identity of its rounds.
+                several_hosts=all(identity.get("host") is None for identity in document.identity.values()),
             )
         )
         kept = {"blocks", "identity", "values", "noise"}
