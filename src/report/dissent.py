@@ -20,8 +20,13 @@ def _winner(context: Context) -> str | None:
     return option if word == "Accepted" else None
 
 
+def _in_unit(gate: GateRow, cell: Cell) -> Shown:
+    """A gate's number with its unit, where the number does not show it."""
+    return phrase("value.points", value=cell) if gate.metric == "accuracy_delta" and cell else cell
+
+
 def _gate(gate: GateRow, key: str, **more: Shown) -> Phrase:
-    values = {"value": gate.value, "limit": gate.limit}
+    values = {"value": _in_unit(gate, gate.value), "limit": _in_unit(gate, gate.limit)}
     return phrase(key, option=gate.option_title, gate=gate.words, tier=in_tier(gate.tier), **values, **more)
 
 
@@ -54,10 +59,10 @@ def _obstacles(option: OptionRow) -> Shown:
     return Phrase(f"dissent.gain_{option.verdict or 'undecided'}")
 
 
-def _rivals(options: list[OptionRow], baseline: str, chosen: str | None) -> list[Shown]:
+def _rivals(options: list[OptionRow], metric: Phrase, baseline: str, chosen: str | None) -> list[Shown]:
     """Other options that are better than the baseline as measured."""
     return [
-        phrase("dissent.rival", option=option.title, gain=option.gain, why=_obstacles(option))
+        phrase("dissent.rival", option=option.title, metric=metric, gain=option.gain, why=_obstacles(option))
         for option in options
         if option.name != chosen and option.arm not in (None, baseline) and option.gain and option.gain.amount > 0
     ]
@@ -72,7 +77,8 @@ def dissent(context: Context, options: list[OptionRow], gates: list[GateRow], ch
     for option in options:
         if option.name == chosen and option.arm not in (None, context.baseline):
             lines += _worse(context, option, gates)
-    return lines + _rivals(options, context.baseline, chosen)
+    metric = Phrase(f"metric.{context.spec.decision.objective.metric}")
+    return lines + _rivals(options, metric, context.baseline, chosen)
 
 
 def _open(checks: list[CheckCell]) -> bool:
@@ -98,15 +104,15 @@ def _in_groups(gates: list[GateRow], verdict: str) -> list[Shown]:
             f"turning.{verdict}",
             option=rows[0].option_title,
             gate=rows[0].words,
-            values=[phrase("turning.value", value=row.value, tier=in_tier(row.tier)) for row in rows],
-            limit=rows[0].limit,
+            values=[phrase("turning.value", value=_in_unit(row, row.value), tier=in_tier(row.tier)) for row in rows],
+            limit=_in_unit(rows[0], rows[0].limit),
             needs=rows[0].needs,
         )
         for rows in groups.values()
     ]
 
 
-def _of_option(option: OptionRow, gates: list[GateRow], minimum: Cell) -> list[Shown]:
+def _of_option(option: OptionRow, gates: list[GateRow], metric: Phrase, minimum: Cell) -> list[Shown]:
     """What would turn one measured option round."""
     own = [gate for gate in gates if gate.option == option.name]
     lines = _in_groups(own, "failed") + _in_groups([gate for gate in own if gate.needs], "undecided")
@@ -115,7 +121,7 @@ def _of_option(option: OptionRow, gates: list[GateRow], minimum: Cell) -> list[S
         lines.append(_gate(min(passed, key=_margin), "turning.nearest"))
     if option.gain:
         word = "turning.gain_kept" if option.verdict == "better" else "turning.gain"
-        lines.append(phrase(word, option=option.title, gain=option.gain, minimum=minimum))
+        lines.append(phrase(word, option=option.title, metric=metric, gain=option.gain, minimum=minimum))
     return lines
 
 
@@ -124,14 +130,15 @@ def turning(context: Context, options: list[OptionRow], gates: list[GateRow], ch
     lines: list[Shown] = []
     if isinstance(context.spec.decision, Decision):
         minimum = context.store.cell("decision", "objective", "minimum_gain", unit="fraction")
+        metric = Phrase(f"metric.{context.spec.decision.objective.metric}")
         for option in options:
             if option.state == "measured" and option.arm != context.baseline:
-                lines += _of_option(option, gates, minimum)
+                lines += _of_option(option, gates, metric, minimum)
             elif option.state != "measured" and option.reason:
                 lines.append(phrase("turning.blocked", option=option.title, reason=option.reason))
     if isinstance(context.spec.decision, Strategy):
         lines += strategy.turning(options, context)
     for row in checks:
         side = Phrase(f"checks.{row.side}", {"limit": row.limit})
-        lines.append(phrase("turning.check", id=row.id, tier=in_tier(row.tier), value=row.value, limit=side))
+        lines.append(phrase("turning.check", title=row.title, tier=in_tier(row.tier), value=row.value, limit=side))
     return [*lines, Phrase("turning.always")]

@@ -99,16 +99,17 @@ def numbers(context: Context) -> list[Shown]:
 
 
 def in_words(rows: list[CheckCell]) -> list[Shown]:
-    """One part for each check that is not passed, or that all are."""
-    open_rows = [row for row in rows if row.verdict != "passed"]
-    if not rows:
-        return [Phrase("unverified")]
-    if not open_rows:
-        values = [phrase("checks.value", id=row.id, tier=in_tier(row.tier), value=row.value) for row in rows]
-        return [phrase("checks.passed", values=values)]
-    return [
+    """One part for each check by its title: its values over the tiers, and the verdict; two where tiers disagree."""
+    groups: dict[tuple[str, str], list[CheckCell]] = {}
+    for row in rows:
+        groups.setdefault((row.id, row.verdict), []).append(row)
+    found: list[Shown] = [
         phrase(
-            "checks.open", id=row.id, tier=in_tier(row.tier), value=row.value, verdict=Phrase(f"verdict.{row.verdict}")
+            "checks.told",
+            title=own[0].title,
+            values=[phrase("turning.value", value=row.value, tier=in_tier(row.tier)) for row in own],
+            verdict=Phrase(f"verdict.{verdict}"),
         )
-        for row in open_rows
+        for (_, verdict), own in groups.items()
     ]
+    return found or [Phrase("unverified")]

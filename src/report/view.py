@@ -64,6 +64,11 @@ class Summary:
     compares: bool = True
 
     @property
+    def has_intervals(self) -> bool:
+        """Whether options were compared, so that the brackets of their numbers have to be explained."""
+        return self.compares and self.by_how_much != [Phrase("summary.nothing_compared")]
+
+    @property
     def lines(self) -> list[tuple[str, list[Shown]]]:
         """(key of the title, its text) of each line that this ADR has."""
         middle: list[Shown] = [] if self.bottleneck is None else [self.bottleneck]

@@ -326,6 +326,19 @@ def test_a_noise_floor_of_rounds_of_several_hosts_is_computed_again_as_such(floo
     assert [str(finding) for finding in measured(floor, Options()).findings] == []
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_a_noise_floor_of_several_hosts_is_computed_as_such(floor: Path, several: bool) -> None:
+    tier = Path("results/cpu/serve/auto/r1/short.json")
+    data = json.loads(tier.read_text())
+    data["resolved"]["host"] = "one of them"
+    write_json(tier, data)
+    spec = {"platform": "cpu", "baseline": "auto", "confidence": 0.95, "blocks": {1: 1}, "several_hosts": several}
+    made = build(FloorSpec.model_validate(spec | {"serve": {1: {"short": str(tier)}}}))
+    assert (made.identity["short"]["host"] is None) is several
+    write_json(floor, made.model_dump(mode="json"))
+    assert measured(floor, Options()).findings == []
+
+
 def test_a_changed_value_of_a_noise_floor_is_named(floor: Path) -> None:
     data = json.loads(floor.read_text())
     metric = next(iter(data["values"]["short"]))

@@ -197,7 +197,7 @@ class TestStatus:
     def test_blocked_points_to_other_platforms(self, spec: Spec) -> None:
         status = {"word": "Blocked", "option": None, "text": {"en": "one backend only", "zh": "仅一个"}}
         text = text_of(spec, self.store(spec, status=status, missing=[]))
-        assert "1. **Decision.** Blocked. one backend only" in text
+        assert "1. **Decision.** Blocked; one backend only" in text
         assert "run a platform whose vLLM can serve at least two of the options" in text
 
     @pytest.mark.parametrize(
@@ -392,3 +392,36 @@ def test_in_short_names_tier_range_and_gates_in_words(spec: Spec) -> None:
 def test_equal_scores_are_not_called_equal_answers(spec: Spec) -> None:
     """What the decide stage counts is pairs with the same score: two wrong answers may read differently."""
     assert not any(words in text_of(spec) for words in ("word for word", "逐字"))
+
+
+@pytest.mark.parametrize("adr", ["adr0001"], indirect=True)
+def test_checks_are_told_by_their_titles(spec: Spec) -> None:
+    """Not by the ids of the decision file, at the top and where the record says what would change it."""
+    text = text_of(spec)
+    short = text[: text.index("## Context")]
+    titles = [getattr(check.title, spec.language) for check in spec.decision.checks]  # type: ignore[union-attr]
+    assert [title for title in titles if title not in short] == []
+    assert not re.search(r"\bfp8 1\b|\bidentified 100", text)
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_brackets_are_explained_where_there_are_some(spec: Spec) -> None:
+    store = open_store(spec)
+    data = store.documents["decide"].data
+    assert data is not None
+    told = {"en": "Brackets: intervals", "zh": "方括号: 比较的区间"}[spec.language]
+    assert told in text_of(spec)
+    store.documents["decide"].data = data | {"options": [option | {"arm": None} for option in data["options"]]}
+    assert told not in text_of(spec, store)
+
+
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_dissent_and_turning_points_name_metric_and_unit(spec: Spec) -> None:
+    text = text_of(spec)
+    start = text.index({"en": "## Dissenting", "zh": "## 反面证据"}[spec.language])
+    part = text[start : text.index("\n## ", text.index("\n## ", start + 4) + 4)]
+    wanted = {
+        "en": ["KV pool +", "against a limit of +3.0 points", "in KV pool"],
+        "zh": ["KV pool 容量相对 baseline +", "门槛 +3.0 个百分点", "KV pool 容量的收益"],
+    }[spec.language]
+    assert [words for words in wanted if words not in part] == []
