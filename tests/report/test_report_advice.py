@@ -238,7 +238,7 @@ def h200(example: ModuleType, language: str, **paths: Any) -> Spec:
 def test_random_weights_are_no_matter_of_samples(example: ModuleType, language: str) -> None:
     line = next_step(h200(example, language))
     assert {"en": "here they are random", "zh": "权重为随机值"}[language] in line
-    assert "platform=h200-small" in line
+    assert "platform `h200-small`" in line or "平台 `h200-small`" in line  # its accuracy is in the document
     assert not any(word in line for word in ("too near", "太近", "`samples`"))
 
 
