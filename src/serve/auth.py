@@ -1,8 +1,13 @@
 """The key that a server of ours asks for, as middleware of vLLM's API server (``vllm serve --middleware``).
 
-Not by ``VLLM_API_KEY``: vLLM (0.18 to 0.27, ``compile_factors`` in ``vllm/envs.py``) counts that variable among what
-compiled code depends on. A key of its own would make every start compile its model anew, and vLLM writes the key into
-``cache_key_factors.json`` beside the compiled code. It also guards ``/v1`` only; here every path asks for the key.
+Not by ``VLLM_API_KEY`` alone: it guards ``/v1`` only, here every path asks for the key. And vLLM (0.18 to 0.27,
+``compile_factors`` in ``vllm/envs.py``) counts that variable among what compiled code depends on, and writes it into
+``cache_key_factors.json`` beside that code. With a key of its own every start compiles its model anew.
+
+On a CPU that is wanted, so there the variable holds the key as well: torch tries what instructions the processor has by
+compiling and loading a small library, and takes one that was cut (a killed start, a full disk) for a processor without
+them. What is compiled then serves, without vector instructions and with other last bits, and nothing tells. Kernels for
+GPUs reach the caches of Triton and torch by a rename, so whole or not at all.
 """
 
 from __future__ import annotations

@@ -132,7 +132,10 @@ def command(spec: ServerSpec, port: int, extra_args: Sequence[str] = ()) -> list
 def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str, str]:
     """Environment of the server process: offline, the arm's variables, the plugin's settings, the key."""
     plugin = {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str((folder / "plugin.jsonl").resolve())})}
-    return job_environment(OFFLINE | LOOPBACK | spec.env | plugin | {auth.VARIABLE: api_key})
+    keys = {auth.VARIABLE: api_key}
+    if spec.device_kind == "cpu":  # every start compiles for itself, see auth.py
+        keys["VLLM_API_KEY"] = api_key
+    return job_environment(OFFLINE | LOOPBACK | spec.env | plugin | keys)
 
 
 def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> None:

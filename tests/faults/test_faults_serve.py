@@ -299,8 +299,6 @@ def test_stale_compile_cache(scene: Scene, case, tmp_path):
     job = scene.start("serve", spec, env=env)
     if job.finish(1200) == 0:  # the rerun of a job that succeeds would be the first run again
         assert evidence.read(scene.folder / scene.output("serve")).measured["answers"] == first
-        starts = list((cache / "vllm/torch_compile_cache/torch_aot_compile").iterdir())
-        assert len(starts) == 1, "the second start looked for other code than the first had compiled"
         scene.note("asserted", "compiled again: same answers")
         scene.nothing_stays(job, scene.folder / scene.raw("serve") / "server")
         scene.others_untouched("serve")

@@ -100,6 +100,8 @@ def test_the_key_of_a_server_is_in_its_environment_only(tmp_path):
     spec = ServerSpec(python="python", model="/m", args=["--dtype", "bfloat16"])
     key = secrets.token_urlsafe(24)
     environment = server_environment(spec, key, tmp_path)
+    assert [name for name, value in environment.items() if key in value] == ["ADRBENCH_API_KEY", "VLLM_API_KEY"]
+    environment = server_environment(spec.model_copy(update={"device_kind": "nvidia"}), key, tmp_path)
     assert [name for name, value in environment.items() if key in value] == ["ADRBENCH_API_KEY"]
     argv = command(spec, 8000)
     assert argv[argv.index("--host") + 1] == "127.0.0.1"

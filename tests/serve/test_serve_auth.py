@@ -73,14 +73,15 @@ def test_without_a_key_nothing_is_served(monkeypatch):
 FACTORS = "import json, vllm.envs as envs; print(json.dumps(envs.compile_factors(), default=str, sort_keys=True))"
 
 
-def test_two_starts_of_an_arm_find_the_same_compiled_code(serve_python, tmp_path):
+@pytest.mark.parametrize(("kind", "same"), [("nvidia", True), ("amd", True), ("cpu", False)])
+def test_two_starts_on_a_device_find_the_same_compiled_code(serve_python, tmp_path, kind, same):
     """By vLLM's own list of what compiled code depends on; it held the key, and every start compiled anew."""
-    spec, found = ServerSpec(python=serve_python, model="/m"), []
+    spec, found = ServerSpec(python=serve_python, model="/m", device_kind=kind), []
     for name in ("first", "second"):
         environment = server_environment(spec, secrets.token_urlsafe(24), tmp_path / name)
         environment |= {"VLLM_RPC_BASE_PATH": str(tmp_path / name), "TMPDIR": str(tmp_path)}
         command = [serve_python, "-c", FACTORS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
-    assert found[0] == found[1]
+    assert (found[0] == found[1]) is same
     assert len(found[0]) > 50
