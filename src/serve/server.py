@@ -7,7 +7,6 @@ are read back and compared with what was asked; nothing is left behind on any pa
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import secrets
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adrbench.evidence import digest_tree
+from adrbench.evidence import digest_text, digest_tree
 from adrbench.job import JobError, say
 from adrbench.paths import ROOT
 from adrbench.redact import redact, redact_file
@@ -139,25 +138,28 @@ def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str
     """Environment of the server process: offline, the arm's variables, the plugin's settings, the key."""
     plugin = {"ADRBENCH_PLUGIN": json.dumps(spec.plugin | {"report": str((folder / "plugin.jsonl").resolve())})}
     environment = job_environment(OFFLINE | LOOPBACK | spec.env | plugin | {auth.VARIABLE: api_key})
-    return environment | compiled_apart(spec.plugin, environment)
+    return environment | _compiled_apart(spec.plugin, environment)
 
 
-def compiled_apart(plugin: dict[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
-    """Where vLLM keeps what it compiled for an arm with a plugin: in a folder for these settings and this code of ours.
+def compiled_folder(plugin: dict[str, Any]) -> str:
+    """Name of the folder for what vLLM compiles with a plugin: one for these settings and this code of ours.
 
     vLLM's key knows an arm's flags, not our backend, which decides what is compiled: one that stores a step's rows
     inside its forward pass (KIVI) has no launch for it in the graph. Under one key, whichever of two such arms starts
     second would run the other's graph: with one launch too many, which is refused, or with one too few, and an empty
     cache is read. vLLM leaves the variable out of the key (``compile_factors`` in ``vllm/envs.py``).
     """
+    code = digest_tree(*(ROOT / path for path in PLUGIN_CODE))
+    return f"adrbench-{digest_text(json.dumps([plugin, code], sort_keys=True))[:12]}"
+
+
+def _compiled_apart(plugin: dict[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """That folder in the one where vLLM keeps what it compiles, as vllm/envs.py finds that; none without a plugin."""
     if not plugin:
         return {}
-    # As vllm/envs.py finds it.
     above = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = Path(environment.get("VLLM_CACHE_ROOT") or Path(above) / "vllm").expanduser()
-    code = digest_tree(*(ROOT / path for path in PLUGIN_CODE))
-    name = hashlib.sha256(json.dumps([plugin, code], sort_keys=True).encode()).hexdigest()[:12]
-    return {"VLLM_CACHE_ROOT": str(root / f"adrbench-{name}")}
+    return {"VLLM_CACHE_ROOT": str(root / compiled_folder(plugin))}
 
 
 def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> None:
