@@ -32,6 +32,7 @@ from adrbench.serve.resolved import check_quantised, check_resolved, read_report
 from adrbench.serve.spec import ServerSpec
 
 SERVED_NAME = "model"
+UNAUTHORIZED = 401
 
 # No telemetry, no hub access: a measurement depends on nothing outside the host.
 OFFLINE = {
@@ -42,7 +43,13 @@ OFFLINE = {
 }
 
 # What of a plugin stands between a model and what vLLM compiles of it.
-PLUGIN_CODE = ["src/serve/plugin.py", "src/serve/override.py", "src/serve/simulation", "src/kernels/backend"]
+PLUGIN_CODE = [
+    "src/serve/plugin.py",
+    "src/serve/override.py",
+    "src/serve/simulation",
+    "src/kernels/backend",
+    "src/kernels/formats",
+]
 
 # vLLM's own sockets between its processes (ZMQ, gloo) listen on the host's address unless told otherwise.
 LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -189,6 +196,28 @@ def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> N
         raise JobError("not-ready", f"the first completion came back empty: {json.dumps(answer)[:300]}")
 
 
+def _check_guarded(url: str) -> None:
+    """Refuse a server that answers without the key: not every front end of vLLM runs middleware (0.27 has one in Rust).
+
+    Raises:
+        JobError: ``unguarded``: any process of the host could load it while it is measured.
+    """
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url + "/v1/models", timeout=30) as answer:
+            code = answer.status
+    except urllib.error.HTTPError as error:
+        code = error.code
+    except (OSError, http.client.HTTPException) as error:
+        raise JobError("http", f"{url} did not answer: {type(error).__name__}: {error}") from None
+    if code != UNAUTHORIZED:
+        raise JobError(
+            "unguarded",
+            f"{url} answered {code} to a request without its key, not {UNAUTHORIZED}: this front end of vLLM runs no "
+            "`--middleware`; remove what chooses it (VLLM_USE_RUST_FRONTEND, --grpc) from `serve` or the arm",
+        )
+
+
 # Reasons that say already what became of the server.
 TOLD = ("server-died", "client-timeout", "port-shared")
 # An engine that died takes its API server down with it within seconds.
@@ -218,7 +247,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         extra_args: arguments of one job, such as the profiler's configuration.
 
     Raises:
-        JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, or
+        JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, ``unguarded``, or
             ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects, or
             ``plugin-inactive`` and ``nothing-quantised`` when a KV scheme was not simulated, or
             ``report-lost`` when the server could not write down what was active in it (a full disk).
@@ -246,6 +275,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     try:
         _wait_ready(spec, url, api_key, process)
         check_sole_listener(port, process.pid)
+        _check_guarded(url)
         start_s = time.monotonic() - began
         metrics = str(_request(url + "/metrics", api_key, None, 30))
         version = _request(url + "/version", api_key, None, 30).get("version")
