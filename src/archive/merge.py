@@ -197,7 +197,8 @@ def merge(base: Path, archive: Path, *, limit: int, platforms: Path | None = Non
             return result
         names = {name for unit in units if unit not in result.computed for name in (unit, *units[unit])}
         times = {name: seconds for name, seconds in times.items() if name in names}
-        check_way(base, [*times, *result.aside.values()])
+        kept = [str(hosts.moved_aside(u, place, name)) for u, place in result.aside.items() for name in units[u]]
+        check_way(base, [*times, *kept])
         arriving = {name: digest for unit in (*result.added, *result.completed) for name, digest in units[unit].items()}
         missing = {name: digest for name, digest in arriving.items() if not os.path.lexists(base / name)}
         # Before anything arrives: whoever ends this in the middle leaves nothing that Snakemake takes for complete.

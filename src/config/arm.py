@@ -59,7 +59,8 @@ class Arm(Section):
         description="regular expression: the server must refuse to start with this text (such an arm is smoke only)",
     )
     scheme: str | None = Field(
-        None, description="row of ADR 0011's table C that this arm measures; default: `plugin.scheme`"
+        None,
+        description="row of ADR 0011's table C that this arm measures; default: that of `plugin` or `kv_simulation`",
     )
     outside_policy: bool = Field(
         False, description="measure it although the platform's policy forbids it; it cannot win"
@@ -67,11 +68,12 @@ class Arm(Section):
 
     @property
     def measures(self) -> str | None:
-        """The KV scheme that this arm measures: as declared, else what the backend `CUSTOM` stores for it.
+        """The KV scheme that this arm measures: as declared, else what `CUSTOM` stores or is simulated for it.
 
-        Not filled into ``scheme``, which evidence keeps: naming what `plugin` says already would measure an arm again.
+        Not filled into ``scheme``, which evidence keeps: naming what is said already would measure an arm again.
         """
-        return self.scheme or (self.plugin.scheme if self.plugin else None)
+        said = [self.plugin.scheme if self.plugin else None, self.kv_simulation.scheme if self.kv_simulation else None]
+        return self.scheme or next((name for name in said if name), None)
 
 
 class Mechanism(Section):

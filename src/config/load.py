@@ -187,6 +187,10 @@ def _kv_simulation_problems(platform: Platform, arm: Arm) -> list[str]:
             f"kv_simulation: backend CUSTOM already stores {arm.plugin.scheme}; simulating another scheme there "
             "would quantise twice; remove one of them"
         )
+    if arm.scheme not in (None, wanted.scheme):
+        problems.append(
+            f"kv_simulation.scheme: {wanted.scheme!r} is simulated, but `scheme` says {arm.scheme!r}; leave it out"
+        )
     own = f"results/{platform.name}/calibrate.json"
     if wanted.scales == own and platform.calibrate is None:
         problems.append(f"kv_simulation.scales: {own} is made by the section `calibrate`, which {platform.name} lacks")

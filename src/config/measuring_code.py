@@ -8,7 +8,7 @@ from __future__ import annotations
 from adrbench.evidence import digest_tree
 from adrbench.paths import ROOT
 
-_SERVER = [f"src/serve/{name}.py" for name in ("server", "plugin", "override")]
+_SERVER = [f"src/serve/{name}.py" for name in ("server", "auth", "plugin", "override")]
 
 # All of the profile job but what only draws or counts.
 _PROFILE = [

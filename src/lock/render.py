@@ -10,7 +10,7 @@ import jinja2
 from adrbench.evidence import digest_text
 from adrbench.lock.mechanism import AITER, PRIORITY_VARIABLES, Mechanism
 from adrbench.lock.spec import LockSpec
-from adrbench.serve.server import LOOPBACK, OFFLINE
+from adrbench.serve.server import LOOPBACK, OFFLINE, compiled_folder
 
 FOLDER = Path(__file__).parent / "templates"
 METADATA = "adrbench-0.1.0.dist-info"
@@ -55,6 +55,7 @@ def files(spec: LockSpec, arm: str, option: str, mechanism: Mechanism, digest: s
         "foreign": [name for name in watched if name not in server.env],
         "kept_variables": [n for n in watched if n in server.env] if mechanism.name == "flag" else [],
         "plugin": plugin,
+        "compiled": compiled_folder(server.plugin) if plugin else "",
         "package": spec.package,
         "metadata": METADATA,
     }

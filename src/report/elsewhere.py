@@ -15,8 +15,13 @@ KEY = ("elsewhere", "accuracy")
 
 
 def delta_elsewhere(context: Context, arm: str) -> Cell:
-    """Δ of the arm that another platform declares as this one does, with its interval; missing where there is none."""
-    if arm not in (context.store.raw("decide", "elsewhere", "same") or []):
+    """Δ of the arm that another platform declares as this one does, with its interval; missing where there is none.
+
+    Nor is there one where the baselines are not alike, too: it would stand beside gains over this platform's, and be of
+    something else.
+    """
+    found = context.store.raw("decide", "elsewhere") or {}
+    if found.get("baseline") != context.baseline or not {arm, context.baseline} <= set(found["same"]):
         return MISSING
     return _mean(context, arm)
 

@@ -103,6 +103,7 @@ class Column(Section):
     title: Text
     key: str = Field(description="dotted key, such as `resolved.block_size`")
     unit: str = Field("number", description="a unit of `report/numbers.py`")
+    first_round: bool = Field(False, description="the first round's value, of what later rounds do not repeat")
 
 
 # What an ADR shows when its table file says nothing else. Each is a template `_<name>.md.j2`.

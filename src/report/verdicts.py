@@ -66,12 +66,15 @@ def _violation(item: dict[str, str]) -> Shown:
 
 
 def _columns(context: Context, arm: str | None, columns: list[Column]) -> tuple[Cell, ...]:
-    """An arm's values of the table's own columns: numbers over the rounds of the first tier, words of the first."""
+    """An arm's values of the table's own columns: numbers over the rounds of the first tier.
+
+    Words, and numbers that later rounds do not repeat (a start loads what the first one compiled), are the first's.
+    """
     cells = []
     for column in columns:
         names = context.documents(arm, context.tiers[0]) if arm else []
         first = context.store.cell(names[0], *column.key.split("."), unit=column.unit) if names else MISSING
-        if arm and first and not isinstance(first.value, (str, bool)):
+        if arm and first and not isinstance(first.value, (str, bool)) and not column.first_round:
             first = context.over_rounds(arm, context.tiers[0], *column.key.split("."), unit=column.unit)
         cells.append(first)
     return tuple(cells)

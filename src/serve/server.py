@@ -13,13 +13,15 @@ import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adrbench.evidence import digest_text, digest_tree
 from adrbench.job import JobError, say
+from adrbench.paths import ROOT
 from adrbench.redact import redact, redact_file
 from adrbench.serve import auth
 from adrbench.serve.memory import used_bytes, wait_free
@@ -30,6 +32,7 @@ from adrbench.serve.resolved import check_quantised, check_resolved, read_report
 from adrbench.serve.spec import ServerSpec
 
 SERVED_NAME = "model"
+UNAUTHORIZED = 401
 
 # No telemetry, no hub access: a measurement depends on nothing outside the host.
 OFFLINE = {
@@ -38,6 +41,15 @@ OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
 }
+
+# What of a plugin stands between a model and what vLLM compiles of it.
+PLUGIN_CODE = [
+    "src/serve/plugin.py",
+    "src/serve/override.py",
+    "src/serve/simulation",
+    "src/kernels/backend",
+    "src/kernels/formats",
+]
 
 # vLLM's own sockets between its processes (ZMQ, gloo) listen on the host's address unless told otherwise.
 LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -135,7 +147,29 @@ def server_environment(spec: ServerSpec, api_key: str, folder: Path) -> dict[str
     keys = {auth.VARIABLE: api_key}
     if spec.device_kind == "cpu":  # every start compiles for itself, see auth.py
         keys["VLLM_API_KEY"] = api_key
-    return job_environment(OFFLINE | LOOPBACK | spec.env | plugin | keys)
+    environment = job_environment(OFFLINE | LOOPBACK | spec.env | plugin | keys)
+    return environment if spec.device_kind == "cpu" else environment | _compiled_apart(spec.plugin, environment)
+
+
+def compiled_folder(plugin: dict[str, Any]) -> str:
+    """Name of the folder for what vLLM compiles with a plugin: one for these settings and this code of ours.
+
+    vLLM's key knows an arm's flags, not our backend, which decides what is compiled: one that stores a step's rows
+    inside its forward pass (KIVI) has no launch for it in the graph. Under one key, whichever of two such arms starts
+    second would run the other's graph: with one launch too many, which is refused, or with one too few, and an empty
+    cache is read. vLLM leaves the variable out of the key (``compile_factors`` in ``vllm/envs.py``).
+    """
+    code = digest_tree(*(ROOT / path for path in PLUGIN_CODE))
+    return f"adrbench-{digest_text(json.dumps([plugin, code], sort_keys=True))[:12]}"
+
+
+def _compiled_apart(plugin: dict[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """That folder in the one where vLLM keeps what it compiles, as vllm/envs.py finds that; none without a plugin."""
+    if not plugin:
+        return {}
+    above = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = Path(environment.get("VLLM_CACHE_ROOT") or Path(above) / "vllm").expanduser()
+    return {"VLLM_CACHE_ROOT": str(root / compiled_folder(plugin))}
 
 
 def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> None:
@@ -163,6 +197,28 @@ def _wait_ready(spec: ServerSpec, url: str, api_key: str, process: Guarded) -> N
     answer = _request(url + "/v1/completions", api_key, body, left)
     if answer.get("usage", {}).get("completion_tokens", 0) < 1:
         raise JobError("not-ready", f"the first completion came back empty: {json.dumps(answer)[:300]}")
+
+
+def _check_guarded(url: str) -> None:
+    """Refuse a server that answers without the key: not every front end of vLLM runs middleware (0.27 has one in Rust).
+
+    Raises:
+        JobError: ``unguarded``: any process of the host could load it while it is measured.
+    """
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url + "/v1/models", timeout=30) as answer:
+            code = answer.status
+    except urllib.error.HTTPError as error:
+        code = error.code
+    except (OSError, http.client.HTTPException) as error:
+        raise JobError("http", f"{url} did not answer: {type(error).__name__}: {error}") from None
+    if code != UNAUTHORIZED:
+        raise JobError(
+            "unguarded",
+            f"{url} answered {code} to a request without its key, not {UNAUTHORIZED}: this front end of vLLM runs no "
+            "`--middleware`; remove what chooses it (VLLM_USE_RUST_FRONTEND, --grpc) from `serve` or the arm",
+        )
 
 
 # Reasons that say already what became of the server.
@@ -194,7 +250,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
         extra_args: arguments of one job, such as the profiler's configuration.
 
     Raises:
-        JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, or
+        JobError: ``port-taken``, ``server-start``, ``not-ready``, ``port-shared``, ``unguarded``, or
             ``resolved-differs`` when vLLM resolved a setting otherwise than the arm expects, or
             ``plugin-inactive`` and ``nothing-quantised`` when a KV scheme was not simulated, or
             ``report-lost`` when the server could not write down what was active in it (a full disk).
@@ -222,6 +278,7 @@ def serving(spec: ServerSpec | dict[str, Any], folder: Path, extra_args: Sequenc
     try:
         _wait_ready(spec, url, api_key, process)
         check_sole_listener(port, process.pid)
+        _check_guarded(url)
         start_s = time.monotonic() - began
         metrics = str(_request(url + "/metrics", api_key, None, 30))
         version = _request(url + "/version", api_key, None, 30).get("version")

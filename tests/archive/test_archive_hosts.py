@@ -17,7 +17,7 @@ from adrbench.archive.computed import inputs_of, is_computed
 from adrbench.archive.hosts import alike, checks_elsewhere, taken_under
 from adrbench.archive.merge import describe, merge
 from adrbench.archive.pack import pack
-from adrbench.archive.records import RECORDS, read_record, record_path
+from adrbench.archive.records import RECORDS, ArchiveError, read_record, record_path
 from adrbench.evidence import digest_file
 from archive_results import content, write_evidence
 
@@ -219,6 +219,20 @@ def test_two_hosts_of_one_kind_keep_their_own_checks(visits, declared):
     # Else Snakemake would take the checks that stay for newer than rounds that were measured before them.
     assert times(b, f"{R}/device.json", result.aside[f"{R}/device.json"]) == [1.0e9, 1.0e9]
     assert f"\n  {R}/device.json -> {R}/hosts/device-" in describe(result, Path("x"))
+
+
+def test_no_check_is_put_aside_through_a_link_that_leads_out(visits, declared, tmp_path):
+    a, b = visits
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    place = b / hosts.aside(CHECKS[1], digest_file(a / CHECKS[1]))
+    place.parent.mkdir()
+    place.with_suffix("").symlink_to(outside)
+    before = content(b)
+    with pytest.raises(ArchiveError, match="leads out of"):
+        merge(b, packed(a), limit=GB)
+    assert content(b) == before
+    assert list(outside.iterdir()) == []
 
 
 def test_a_round_leads_to_the_checks_of_its_own_host(visits, declared, monkeypatch):

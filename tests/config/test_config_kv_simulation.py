@@ -57,6 +57,18 @@ def test_refusal_names_arm_key_and_remedy(run, case):
         assert part in str(error.value)
 
 
+def test_another_scheme_than_the_simulated_one_is_refused(run):
+    """Its row of table C would show what another scheme loses."""
+    with pytest.raises(ConfigError, match="'kivi4' is simulated, but `scheme` says 'int8_per_head'"):
+        run({"kv_simulation": {"scheme": "kivi4"}, "scheme": "int8_per_head"})
+
+
+@pytest.mark.parametrize("said", [{}, {"scheme": "kivi4"}])
+def test_what_is_simulated_is_what_the_arm_measures(run, said):
+    arm = run({"kv_simulation": {"scheme": "kivi4"}, **said}).platform.arm("simulated")
+    assert arm.measures == "kivi4"
+
+
 def test_a_second_quantisation_by_vllm_is_refused(run):
     with pytest.raises(ConfigError, match="fp8_e4m3' with `kv_simulation` would quantise twice"):
         run({"kv_simulation": {"scheme": "kivi4"}, "kv_cache_dtype": "fp8_e4m3"})

@@ -42,6 +42,13 @@ def serve(argv: list[str]) -> None:
     counts, dying = {"prompt": 0, "generation": 0}, threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
+        def allowed(self) -> bool:
+            """As the middleware does it: without the key nothing is answered."""
+            if self.headers["Authorization"] == f"Bearer {os.environ['ADRBENCH_API_KEY']}":
+                return True
+            self.send_error(401)
+            return False
+
         def reply(self, body: str, kind: str = "application/json") -> None:
             self.send_response(200)
             self.send_header("Content-Type", kind)
@@ -49,6 +56,8 @@ def serve(argv: list[str]) -> None:
             self.wfile.write(body.encode())
 
         def do_GET(self) -> None:
+            if not self.allowed():
+                return
             if self.path == "/health" and dying.is_set():
                 self.send_error(503)
             elif self.path == "/metrics":
@@ -58,6 +67,8 @@ def serve(argv: list[str]) -> None:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self.allowed():
+                return
             if "STANDIN_ENGINE_DIES" in os.environ and counts["generation"] > 60:
                 # As vLLM whose engine died: the request fails, the API server ends a moment later.
                 dying.set()
@@ -83,7 +94,8 @@ def serve(argv: list[str]) -> None:
 def ask(url: str, body: dict | None) -> str:
     data = json.dumps(body).encode() if body else None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open(urllib.request.Request(url, data), timeout=30).read().decode()
+    headers = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
+    return opener.open(urllib.request.Request(url, data, headers), timeout=30).read().decode()
 
 
 def load(plan: dict) -> None:

@@ -18,12 +18,14 @@ from adrbench.decide.words import text
 from adrbench.evidence import digest_file, write_json
 from adrbench.lock.__main__ import NAMES, work
 from adrbench.lock.spec import Lock
+from adrbench.serve.server import compiled_folder
 
 NASTY = "it's $(touch HERE); `id`"
 ARMS = {
     "base": {"args": ["--dtype", "bfloat16"], "env": {"OMP_NUM_THREADS": "1", "NOTE": NASTY}},
     "fp8": {"args": ["--dtype", "bfloat16", "--kv-cache-dtype", "fp8_e4m3", "--note", NASTY], "env": {}},
     "first": {"args": [], "env": {}, "plugin": {"mechanism": "L2", "priority": ["ROCM_ATTN"]}},
+    "third": {"args": [], "env": {}, "plugin": {"mechanism": "L3", "backend": "CUSTOM", "scheme": "kivi4"}},
     "two": {"args": ["--attention-backend", "A"], "env": {}, "plugin": {"mechanism": "L2", "priority": ["B"]}},
 }
 
@@ -155,6 +157,28 @@ def test_its_own_lock_and_other_arguments_are_accepted(lock) -> None:
     assert done.returncode == 0, done.stderr
     assert "--port 9001" in done.stdout
     assert done.stdout.rstrip().endswith("--disable-log-requests")
+
+
+def test_servers_whose_plugins_differ_do_not_share_compiled_code(lock, tmp_path: Path) -> None:
+    """vLLM's key of it knows the flags alone, and what is compiled depends on the plugin (serve/server.py)."""
+    package, kept = tmp_path / "python", {}
+    (package / "adrbench").mkdir(parents=True)
+    for arm, mechanisms in (("first", ["priority"]), ("third", ["register"]), ("base", ["flag"])):
+        _, folder = lock(arm=arm, mechanisms=mechanisms)
+        script = folder / "serve.sh"
+        script.write_text(
+            script.read_text().replace('exec "$python" -m', 'echo "$VLLM_CACHE_ROOT"; exit; exec "$python" -m')
+        )
+        kept[arm] = [
+            start(folder, ADRBENCH_PYTHONPATH=str(package), **place).stdout.strip()
+            for place in ({"XDG_CACHE_HOME": "/c"}, {"VLLM_CACHE_ROOT": "/d"})
+        ]
+    assert kept["base"] == ["", "/d"]
+    assert kept["first"] == [
+        f"/c/vllm/{compiled_folder(ARMS['first']['plugin'])}",
+        f"/d/{compiled_folder(ARMS['first']['plugin'])}",
+    ]
+    assert kept["third"][0] not in kept["first"]
 
 
 def test_a_missing_model_or_plugin_is_named(lock, tmp_path: Path) -> None:

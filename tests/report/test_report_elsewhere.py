@@ -40,7 +40,7 @@ def found(*same: str) -> dict[str, Any]:
     return {
         "platform": "h200-small",
         "title": {"en": "A small model", "zh": "小模型"},
-        "baseline": "triton-attn",
+        "baseline": "auto",
         "titles": {"custom-int4": {"en": "INT4 by CUSTOM", "zh": "CUSTOM 的 INT4"}},
         "same": list(same),
         "accuracy": {"custom-int4": accuracy(3.9), "fp8-e4m3": accuracy(0.4)},
@@ -59,7 +59,7 @@ def with_random_weights(spec: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def said(built: dict[str, dict[str, Any]], language: str) -> str:
-    return text_of(built, language, "fp8-e4m3")
+    return text_of(built, language, "auto", "fp8-e4m3")
 
 
 def text_of(built: dict[str, dict[str, Any]], language: str, *same: str) -> str:
@@ -103,11 +103,18 @@ def test_an_arm_that_is_declared_otherwise_lends_no_number_to_the_summary(
     assert "声明相同" not in said
 
 
+def test_another_baseline_lends_no_number_to_the_summary(built: dict[str, dict[str, Any]], language: str) -> None:
+    """Δ there is to that platform's baseline; in the summary it stands beside gains over this one's."""
+    said = text_of(built, language, "fp8-e4m3")
+    assert SUMMARY[language] not in said
+    assert DELTA in said
+
+
 def test_the_page_shows_it_too(example: ModuleType, tmp_path: Path) -> None:
     spec = with_random_weights(example.site(tmp_path))
     path = Path(spec["decisions"][0]["evidence"]["decide"])
     decide = example.json.loads(path.read_text(encoding="utf-8"))
-    example.write_json(path, decide | {"accuracy": {}, "elsewhere": found("fp8-e4m3")})
+    example.write_json(path, decide | {"accuracy": {}, "elsewhere": found("auto", "fp8-e4m3")})
     site = SiteSpec.model_validate(spec)
     write_figures(load(site), tmp_path / "reports/cpu/figures")
     write_page(site, tmp_path / "reports/cpu/index.html")

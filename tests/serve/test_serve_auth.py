@@ -6,9 +6,10 @@ import asyncio
 import json
 import secrets
 import subprocess
+from pathlib import Path
 
 import pytest
-from adrbench.serve import auth
+from adrbench.serve import auth, server
 from adrbench.serve.server import server_environment
 from adrbench.serve.spec import ServerSpec
 
@@ -70,18 +71,44 @@ def test_without_a_key_nothing_is_served(monkeypatch):
         auth.KeyRequired(None)
 
 
+INT8 = {"mechanism": "L3", "backend": "CUSTOM", "scheme": "int8_per_token_head"}
 FACTORS = "import json, vllm.envs as envs; print(json.dumps(envs.compile_factors(), default=str, sort_keys=True))"
 
 
-@pytest.mark.parametrize(("kind", "same"), [("nvidia", True), ("amd", True), ("cpu", False)])
-def test_two_starts_on_a_device_find_the_same_compiled_code(serve_python, tmp_path, kind, same):
+@pytest.mark.parametrize(
+    ("plugin", "kind", "same"), [({}, "nvidia", True), (INT8, "amd", True), ({}, "cpu", False), (INT8, "cpu", False)]
+)
+def test_two_starts_on_a_device_find_the_same_compiled_code(serve_python, tmp_path, plugin, kind, same):
     """By vLLM's own list of what compiled code depends on; it held the key, and every start compiled anew."""
-    spec, found = ServerSpec(python=serve_python, model="/m", device_kind=kind), []
+    spec, found, folders = ServerSpec(python=serve_python, model="/m", device_kind=kind, plugin=plugin), [], set()
     for name in ("first", "second"):
         environment = server_environment(spec, secrets.token_urlsafe(24), tmp_path / name)
         environment |= {"VLLM_RPC_BASE_PATH": str(tmp_path / name), "TMPDIR": str(tmp_path)}
         command = [serve_python, "-c", FACTORS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
+        folders.add(environment.get("VLLM_CACHE_ROOT"))
     assert (found[0] == found[1]) is same
     assert len(found[0]) > 50
+    assert len(folders) == 1
+
+
+def kept_in(plugin, monkeypatch, **env):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/c")
+    spec = ServerSpec(python="python", model="/m", plugin=plugin, env=env, device_kind="nvidia")
+    return server_environment(spec, KEY, Path("/f")).get("VLLM_CACHE_ROOT")
+
+
+def test_arms_whose_plugins_differ_do_not_share_compiled_code(monkeypatch):
+    """vLLM's key knows the flags, which are the same: CUSTOM, auto. Its graph is not: KIVI is stored in the forward
+    pass, INT8 by a launch before it, so that one would run the other's. What this cannot show is such a start."""
+    others = [INT8, INT8 | {"scheme": "kivi4"}, {"mechanism": "L3", "backend": "TRITON_ATTN"}, {"kv_simulation": {}}]
+    folders = [kept_in(plugin, monkeypatch) for plugin in others]
+    assert len({*folders, kept_in({}, monkeypatch)}) == 1 + len(others)
+    assert {str(Path(folder).parent) for folder in folders} == {"/c/vllm"}
+    chosen = kept_in(INT8, monkeypatch, VLLM_CACHE_ROOT="/d")
+    assert chosen == f"/d/{Path(folders[0]).name}"
+    assert kept_in({}, monkeypatch, VLLM_CACHE_ROOT="/d") == "/d"
+    # A change of ours to what is compiled is not vLLM's to see, either.
+    monkeypatch.setattr(server, "PLUGIN_CODE", ["src/serve/auth.py"])
+    assert kept_in(INT8, monkeypatch) != folders[0]

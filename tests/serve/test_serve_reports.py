@@ -34,7 +34,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200); self.send_header("Content-Type", "application/json"); self.end_headers()
         self.wfile.write(json.dumps(body).encode())
     def do_GET(self):
-        self.reply({"version": "0.27.0"})
+        if self.headers["Authorization"] == "Bearer " + os.environ["ADRBENCH_API_KEY"] or "STANDIN_OPEN" in os.environ:
+            self.reply({"version": "0.27.0"})
+        else:
+            self.send_error(401)
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"])); counted.append(1)
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -71,6 +74,17 @@ def test_what_is_reported_during_the_load_is_in_what_was_resolved(standin, tmp_p
         assert [report.get("chosen") for report in server.resolved["plugin"]] == ["CPU_ATTN"]
         complete(server)
     assert [report.get("compiled_late") for report in server.resolved["plugin"]] == [None, "store"]
+
+
+def test_a_server_that_answers_without_its_key_is_refused(standin, tmp_path):
+    """As a front end does that runs no middleware: any process of the host could load it beside a measurement."""
+    standin["env"]["STANDIN_OPEN"] = "1"
+    with (
+        pytest.raises(JobError, match="answered 200 to a request without its key") as caught,
+        serving(standin, tmp_path),
+    ):
+        pass
+    assert caught.value.reason == "unguarded"
 
 
 def test_the_device_is_waited_for_where_the_log_cannot_be_redacted(standin, tmp_path, monkeypatch):
