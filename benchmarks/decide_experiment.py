@@ -19,6 +19,7 @@ from adrbench.decide.noise import of_comparison, own_spread
 from adrbench.decide.objective import gain_verdict
 from adrbench.decide.sequential import look_confidence
 from adrbench.decide.verdict import ObjectiveResult, OptionResult
+from adrbench.decide.words import text
 from decide_noise import Noise
 
 BASELINE = "baseline"
@@ -111,7 +112,7 @@ def _result(arm: str, verdict: str) -> OptionResult:
         metric="rate", verdict=verdict, gain=0.0, gain_low=None, gain_high=None, noise=0.0, rounds_needed=2, needs=None
     )
     return OptionResult.model_construct(
-        name=arm, arm=arm, state="measured", reason=None, violations=[], gates=[], objective=goal,
+        name=arm, title=text(arm, arm), arm=arm, state="measured", reason=None, violations=[], gates=[], objective=goal,
         eligible=verdict in ("better", "baseline"), p_value=None,
     )  # fmt: skip
 
