@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from adrbench.job import JobError
+from adrbench.serve.decode_window import decode_window
 from adrbench.serve.resolved import metric_sum
 from adrbench.serve.stalls import stalls
 
@@ -141,6 +142,7 @@ def measure(
         "goodput_requests_per_s": result.get("request_goodput", result.get("request_goodput:")) if goodput else None,
         "per_request": request_times(result),
         "stalls": stalls(result),
+        "decode_window": decode_window(result, tier["concurrency"]),
         "server_prompt_tokens": delta("vllm:prompt_tokens_total"),
         "server_generation_tokens": delta("vllm:generation_tokens_total"),
         "prefix_cache_hits": delta("vllm:prefix_cache_hits_total"),
