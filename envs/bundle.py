@@ -64,6 +64,10 @@ def components(
     Raises:
         BundleError: something is missing.
     """
+    # What is not there is told before minutes of fetching.
+    carried = {stem: wheels_of(wheels, stem) for stem in target.wheels}
+    if model and not (model / "config.json").is_file():
+        raise BundleError(f"--model {model}: config.json does not exist there; name a Hugging Face model folder")
     found: dict[str, tuple[dict[str, Any], list[tuple[Path, str]]]] = {}
     project = [(ROOT / name, name) for name in project_files(ROOT)]
     found["project"] = ({"kind": "files", "into": "."}, project)
@@ -77,14 +81,12 @@ def components(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for stem, patterns in target.wheels.items():
-            for path in wheels_of(wheels, stem):
+            for path in carried[stem]:
                 slim_wheel(path, folder / path.name, patterns) if patterns else shutil.copyfile(
                     path, folder / path.name
                 )
         found["wheels"] = ({"kind": "files", "into": ".envs/wheels"}, list(tree_members(folder)))
     if model:
-        if not (model / "config.json").is_file():
-            raise BundleError(f"--model {model}: config.json does not exist there; name a Hugging Face model folder")
         found["model"] = ({"kind": "files", "into": f"models/{model.resolve().name}"}, list(tree_members(model)))
     return found
 

@@ -13,10 +13,11 @@ from adrbench.decide.context import Context
 from adrbench.decide.mcnemar import mcnemar
 from adrbench.decide.planning import pairs_needed
 from adrbench.decide.records import number, read_eval
-from adrbench.decide.spec import DecideSpec
+from adrbench.decide.spec import DecideSpec, ElsewhereSpec
 from adrbench.decide.verdict import Accuracy, Elsewhere, McNemar, MeanDifference, TaskDifference
 from adrbench.decide.words import text
 from adrbench.evidence import Evidence
+from adrbench.job import JobError
 
 
 @dataclass(frozen=True)
@@ -158,19 +159,39 @@ def _mean(
     )
 
 
+def _unreadable(error: JobError) -> Missing:
+    return Missing(text(f"a readable accuracy run ({error})", f"可读的精度评测 ({error})"))
+
+
+def _readable(other: ElsewhereSpec) -> tuple[EvalRuns, dict[str, Missing]]:
+    """The other platform's accuracy runs, and by arm why one cannot be used."""
+    documents: dict[str, Evidence] = {}
+    broken: dict[str, Missing] = {}
+    for arm, path in other.eval.items():
+        try:
+            documents |= read_eval(other.platform, {arm: path})
+        except JobError as error:
+            broken[arm] = _unreadable(error)
+    return EvalRuns(documents, other.eval, other.several_hosts), broken
+
+
 def elsewhere(spec: DecideSpec, confidence: float) -> Elsewhere | None:
     """Accuracy of the other platform that the specification names; None where it names none.
 
-    Raises:
-        JobError: ``evidence``, naming a file that cannot be read or is of another platform or arm.
+    It informs and decides nothing: a file that cannot be read, or is of another platform or arm, is a reason under
+    ``refused``, and stops no decision.
     """
     other = spec.elsewhere
     if other is None:
         return None
-    runs = EvalRuns(read_eval(other.platform, other.eval), other.eval, other.several_hosts)
-    found = {
-        arm: between(runs, other.baseline, arm, confidence, None) for arm in runs.documents if arm != other.baseline
-    }
+    runs, broken = _readable(other)
+    found: dict[str, Accuracy | Missing] = {}
+    for arm in sorted({*runs.documents, *broken} - {other.baseline}):
+        reason = broken.get(arm) or broken.get(other.baseline)
+        try:
+            found[arm] = reason or between(runs, other.baseline, arm, confidence, None)
+        except JobError as error:  # a score that is none: only what compares them sees it
+            found[arm] = _unreadable(error)
     return Elsewhere(
         platform=other.platform,
         title=other.title,

@@ -17,6 +17,7 @@ from adrbench.report.view import (
     Candidate,
     CheckRow,
     Claims,
+    DecodeRow,
     DeltaRow,
     DeviceLoad,
     GateRow,
@@ -74,6 +75,7 @@ class Report:
     rounds: list[Phrase]
     stalls: list[Phrase]
     serving: list[ServingRow]
+    decode: list[DecodeRow]
     loads: list[DeviceLoad]
     noise: list[NoiseRow]
     tasks: list[TaskRow]

@@ -205,6 +205,7 @@ def collect(spec: Spec, store: Store) -> Report:
         stalls=serving.stalls(context),
         tiers=context.tiers,
         serving=serving.serving_rows(context),
+        decode=serving.decode_rows(context),
         loads=serving.device_loads(context),
         noise=serving.noise_rows(context),
         tasks=accuracy.task_rows(context),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from adrbench.report.context import Context
 from adrbench.report.lookup import MISSING, Cell, Source, ratio
-from adrbench.report.view import DeviceLoad, NoiseRow, Phrase, ServingRow, Shown, TierRow, phrase
+from adrbench.report.view import DecodeRow, DeviceLoad, NoiseRow, Phrase, ServingRow, Shown, TierRow, phrase
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 PERCENTILES = ("p50", "p90", "p99")
@@ -71,6 +71,21 @@ def serving_rows(context: Context) -> list[ServingRow]:
                     pool=context.resolved(arm, "kv_pool_tokens", unit="tokens"),
                 )
             )
+    return rows
+
+
+def decode_rows(context: Context) -> list[DecodeRow]:
+    """TPOT of decode alone, where rounds have it (``serve.decode_window``)."""
+    rows = []
+    for tier in context.tiers:
+        times = {
+            arm: context.over_rounds(arm, tier, "measured", "decode_window", "tpot_ms", "p50", unit="ms")
+            for arm in context.served_arms()
+        }
+        for arm, tpot in times.items():
+            if tpot:
+                relative = ratio(tpot, times[context.baseline]) if arm != context.baseline else MISSING
+                rows.append(DecodeRow(arm, context.title(arm), tier, tpot, relative))
     return rows
 
 

@@ -213,6 +213,17 @@ class ServingRow:
 
 
 @dataclass(frozen=True)
+class DecodeRow:
+    """Decode alone of one arm in one tier that sent all requests at once, over its rounds."""
+
+    arm: str
+    title: Shown
+    tier: str
+    tpot: Cell
+    relative: Cell
+
+
+@dataclass(frozen=True)
 class DeviceLoad:
     """What the host's tools said while an arm was loaded, in its first round."""
 

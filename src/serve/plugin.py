@@ -5,7 +5,8 @@ so no file of vLLM is edited and an image update overwrites nothing. Without ADR
 environment it does nothing. ADRBENCH_PLUGIN is JSON: ``{"report": FILE, "mechanism": "L2" | "L3", ...}``.
 
 Always, it observes: which attention backend class the platform returned to the engine goes to the report
-file, since no endpoint tells and not every version logs it.
+file, since no endpoint tells and not every version logs it. And on a CPU that has no instructions for products of 16-bit
+matrices it multiplies them in fp32 (serve/cpu_products).
 
 L2  ``{"priority": ["ROCM_AITER_FA", ...]}``: these backends are tried first by
     ``_get_backend_priorities`` of vllm/platforms/rocm.py (validation still decides).
@@ -93,6 +94,7 @@ def register() -> None:
 
         activate(wanted, os.path.dirname(wanted["report"]) if "report" in wanted else None)
     _observe()
+    _multiply()
     mechanism = wanted.get("mechanism")
     if mechanism is None:
         return
@@ -126,6 +128,16 @@ def _observe() -> None:
 
     chosen._adrbench = True  # type: ignore[attr-defined]
     platform.get_attn_backend_cls = staticmethod(chosen)  # the original is bound to the class already
+
+
+def _multiply() -> None:
+    """On a CPU without instructions for 16-bit products, multiply in fp32 (``cpu_products``)."""
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        from adrbench.serve import cpu_products
+
+        cpu_products.install(report)
 
 
 def _simulate(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -10,6 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import bundle
 import pytest
 import yaml
 from adrbench.paths import ROOT
@@ -241,3 +243,15 @@ def test_the_workflow_plans_and_measures_there(target_folder, no_network, serve_
     assert found["asked"]["serve_python"] == serve_python
     assert found["measured"]
     shutil.rmtree(into / "results")
+
+
+@pytest.mark.parametrize("missing", ["wheel", "model"])
+def test_what_is_not_there_is_told_before_anything_is_fetched(locked, tmp_path, monkeypatch, missing):
+    asked = []
+    monkeypatch.setattr(bundle, "fetch", lambda *args: asked.append(args))
+    target = dataclasses.replace(locked, wheels={"greet": [], **({"absent": []} if missing == "wheel" else {})})
+    model = tmp_path / "no-model" if missing == "model" else None
+    words = {"wheel": "has no wheel of absent", "model": r"--model .*no-model: config.json does not exist"}[missing]
+    with pytest.raises(BundleError, match=words):
+        bundle.components(target, ["tool"], tmp_path / "build", model, tmp_path / "wheels")
+    assert asked == []

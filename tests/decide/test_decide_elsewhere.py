@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 from adrbench import evidence
-from adrbench.job import JobError
 from decide_synthetic import even_scores, fill, gate, verdict
 
 ELSEWHERE = {
@@ -70,11 +70,39 @@ def test_runs_that_do_not_pair_are_named_and_not_compared(world):
     assert "do not pair" in found.elsewhere.refused["fp8-e4m3"].en
 
 
-def test_evidence_of_a_third_platform_is_refused(world):
+def _no_json(path):
+    path.write_text(path.read_text()[:200])
+
+
+def _no_score(path):
+    data = json.loads(path.read_text())
+    next(iter(data["measured"]["tasks"].values()))["scores"][3] = "high"
+    path.write_text(json.dumps(data))
+
+
+def _other_platform(path):
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"platform": "third"}))
+
+
+@pytest.mark.parametrize("damage", [_no_json, _no_score, _other_platform])
+@pytest.mark.parametrize("arm", ["fp8-e4m3", "auto"])
+def test_a_file_that_cannot_be_used_is_named_and_stops_no_decision(world, damage, arm):
     fill(world, rounds=3)
-    named = elsewhere(world, auto=even_scores(50), fp8_e4m3=even_scores(50)) | {"platform": "third"}
-    with pytest.raises(JobError, match="platform is 'other'"):
-        verdict(world, random_weights=True, elsewhere=named)
+    scores = even_scores(50)
+    named = elsewhere(world, auto=scores, fp8_e4m3=scores, fp8_e5m2=scores)
+    whole = verdict(world, random_weights=True, elsewhere=named)
+    assert set(whole.elsewhere.accuracy) == {"fp8-e4m3", "fp8-e5m2"}
+    damage(Path(named["eval"][arm]))
+    found = verdict(world, random_weights=True, elsewhere=named)
+    lost = {"fp8-e4m3", "fp8-e5m2"} if arm == "auto" else {arm}
+    assert set(found.elsewhere.refused) == lost
+    assert set(found.elsewhere.accuracy) == {"fp8-e4m3", "fp8-e5m2"} - lost
+    for reason in found.elsewhere.refused.values():
+        assert named["eval"][arm] in reason.en
+        assert named["eval"][arm] in reason.zh
+    assert found.status == whole.status
+    assert found.options == whole.options
 
 
 def test_a_platform_that_names_none_shows_none(world):

@@ -154,6 +154,25 @@ def test_a_round_in_which_something_happened_once_is_named_under_the_table(spec:
     assert text.count("compiled or loaded while requests were served: load_kernel.") == 1
 
 
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_decode_alone_has_a_table_where_rounds_have_it(spec: Spec) -> None:
+    store = open_store(spec)
+    assert "TPOT, decode alone" not in text_of(spec, store)
+    for arm, millis in (("auto", (20.0, 22.0)), ("fp8-e5m2", (15.0,)), ("fp8-e4m3", (None,))):
+        for number, tpot in enumerate(millis, 1):
+            name = next(n for n in sorted(store.documents) if n.startswith(f"serve/{arm}/r{number}/"))
+            document = store.documents[name]
+            assert document.data is not None
+            document.data = copy.deepcopy(document.data)
+            window = None if tpot is None else {"tpot_ms": {"p50": tpot, "min": tpot, "max": tpot}, "window_s": 1.0}
+            document.data["measured"]["decode_window"] = window
+    text = text_of(spec, store)
+    table = text.split("TPOT, decode alone")[1].split("<sub>")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table if line.startswith("| ")]
+    assert [row[2:] for row in rows] == [["21.0 ms [20.0, 22.0]", "baseline"], ["15.0 ms", "0.71×"]]
+
+
 @pytest.mark.parametrize("platform", sorted(path.stem for path in (ROOT / "config/platforms").glob("*.yaml")))
 def test_a_platform_without_evidence_is_unverified(example: ModuleType, adr: str, language: str, platform: str) -> None:
     """No file at all: every platform's report renders, and says of each measured cell that nobody measured it."""

@@ -54,6 +54,7 @@ def rounds(site: Site) -> Iterator[Row]:
             **{k: measured.get(k) for k in ("start_s", "completed", "failed", "duration_s")},
             **latencies,
             **{k: measured.get(k) for k in ("output_tokens_per_s", "total_tokens_per_s", "goodput_requests_per_s")},
+            "decode_alone_tpot_p50_ms": ((measured.get("decode_window") or {}).get("tpot_ms") or {}).get("p50"),
             **{k: measured.get(k) for k in ("preemptions", "prefix_cache_hits")},
             "evidence": str(path),
         }
