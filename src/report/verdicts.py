@@ -252,12 +252,21 @@ def _confounded(context: Context) -> list[Shown]:
     return [phrase("confounded", arm=context.title(arm), settings=settings) for arm, settings in arms.items()]
 
 
+def _widened(context: Context, arm: str) -> bool:
+    """Whether a server of the arm multiplied 16-bit matrices in fp32 (``serve.cpu_products``)."""
+    documents = (name for tier in context.tiers for name in context.documents(arm, tier))
+    reports = (report for name in documents for report in context.store.raw(name, "resolved", "plugin") or [])
+    return any(report.get("cpu_products") for report in reports)
+
+
 def cautions(context: Context) -> list[Shown]:
     """What weakens the comparison: unverified code, settings that differ beside the intended one, drift."""
     store, platform = context.store, context.spec.platform
     trusting = [arm.name for arm in platform.arms if trusts_remote_code(platform.serve.args + arm_flags(arm))]
     found: list[Shown] = [phrase("remote_code", arms=", ".join(trusting))] if trusting else []
     found += _confounded(context)
+    widened = [context.title(arm) for arm in context.served_arms() if _widened(context, arm)]
+    found += [phrase("cpu_products", arms=widened)] if widened else []
     for index, item in enumerate(store.raw("decide", "drift") or []):
         if item["verdict"] == "drift":
             rate = store.interval("decide", "drift", index, value="per_hour", unit="gain")

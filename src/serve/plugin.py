@@ -5,8 +5,8 @@ so no file of vLLM is edited and an image update overwrites nothing. Without ADR
 environment it does nothing. ADRBENCH_PLUGIN is JSON: ``{"report": FILE, "mechanism": "L2" | "L3", ...}``.
 
 Always, it observes: which attention backend class the platform returned to the engine goes to the report
-file, since no endpoint tells and not every version logs it. And on a CPU that has no instructions for products of 16-bit
-matrices it multiplies them in fp32 (serve/cpu_products).
+file, since no endpoint tells and not every version logs it. And on a CPU that has no instructions for products
+of 16-bit matrices it multiplies them in fp32 (serve/cpu_products).
 
 L2  ``{"priority": ["ROCM_AITER_FA", ...]}``: these backends are tried first by
     ``_get_backend_priorities`` of vllm/platforms/rocm.py (validation still decides).

@@ -156,6 +156,20 @@ def test_a_round_in_which_something_happened_once_is_named_under_the_table(spec:
 
 @pytest.mark.parametrize("language", ["en"], indirect=True)
 @pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
+def test_arms_whose_products_were_widened_are_named(spec: Spec) -> None:
+    store = open_store(spec)
+    assert "Products in fp32" not in text_of(spec, store)
+    document = store.documents[next(name for name in sorted(store.documents) if name.startswith("serve/fp8-e5m2/"))]
+    assert document.data is not None
+    document.data = copy.deepcopy(document.data)
+    document.data["resolved"]["plugin"] = [{"engine": True, "cpu_products": "fp32 products", "dtype": "bfloat16"}]
+    (line,) = [line for line in text_of(spec, store).splitlines() if "Products in fp32" in line]
+    assert "e5m2" in line
+    assert "e4m3" not in line
+
+
+@pytest.mark.parametrize("language", ["en"], indirect=True)
+@pytest.mark.parametrize("adr", ["adr0011"], indirect=True)
 def test_decode_alone_has_a_table_where_rounds_have_it(spec: Spec) -> None:
     store = open_store(spec)
     assert "TPOT, decode alone" not in text_of(spec, store)
