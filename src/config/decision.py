@@ -9,7 +9,8 @@ from adrbench.config.section import MOST_ROUNDS, Name, Section, Text, check_once
 from adrbench.config.strategy import Cited, SchemeOption, TeamRule
 from pydantic import Field, field_validator, model_validator
 
-# Factors that vLLM resolves, and the keys of evidence that show them (on hybrid models the block size is overridden).
+# Factors that vLLM resolves, and the keys of evidence that show them, the last that is given: on hybrid models vLLM
+# overrides the block size.
 RESOLVED: dict[str, tuple[str, ...]] = {
     "attention_backend": ("attention_backend",),
     "kv_cache_dtype": ("kv_cache_dtype",),

@@ -33,10 +33,10 @@ RESOLVED_BY = {
 
 def _mechanisms(reports: Iterable[Mapping[str, Any]]) -> list[str]:
     """What the plugin changed in the engine, in words. What the engine chose is ``attention_backend``; a plugin that
-    only reports that changes nothing."""
+    only reports that changes nothing, and how a CPU multiplies is its host's (``serve.cpu_products``)."""
     told = []
     for report in reports:
-        if "chosen" not in report:
+        if not {"chosen", "cpu_products"} & set(report):
             facts = {
                 key: value for key, value in report.items() if key not in {"pid", "process", "engine", "mechanism"}
             }
@@ -64,11 +64,16 @@ def _own_arguments(document: Evidence) -> Iterator[tuple[str, str]]:
 def settings_of(document: Evidence) -> dict[str, str]:
     """factor -> value as text, of everything that an arm may be made to differ in."""
     resolved = document.resolved
-    values: dict[str, Any] = {factor: [resolved.get(key) for key in keys] for factor, keys in RESOLVED.items()}
+    values: dict[str, Any] = {factor: _last(resolved, keys) for factor, keys in RESOLVED.items()}
     values["plugin"] = _mechanisms(resolved.get("plugin") or [])
     values |= dict(_own_arguments(document))
     values |= {f"env:{key}": value for key, value in ((document.asked.get("arm") or {}).get("env") or {}).items()}
     return {factor: _told(value) for factor, value in values.items()}
+
+
+def _last(resolved: Mapping[str, Any], keys: Iterable[str]) -> list[Any]:
+    """What the last of the keys that has a value says, as a list; empty where none has."""
+    return [value for key in keys if (value := resolved.get(key)) is not None][-1:]
 
 
 def _told(value: Any) -> str:
