@@ -40,7 +40,7 @@ def option(document):
         (["kv_cache_dtype"], {"resolved": FP8 | {"attention_backend": "TRITON_ATTN"}}, "attention_backend"),
         (["kv_cache_dtype"], {"resolved": FP8 | {"prefix_caching": "True"}}, "prefix_caching"),
         (["kv_cache_dtype"], {"resolved": FP8 | {"plugin": [{"pid": 1, "cpu_products": "fp32 products"}]}}, None),
-        (["kv_cache_dtype"], {"resolved": FP8 | {"plugin": [{"pid": 1, "mechanism": "L3"}]}}, "plugin: baseline -, arm L3"),
+        (["kv_cache_dtype"], {"resolved": FP8 | {"plugin": [{"mechanism": "L3"}]}}, "plugin: baseline -, arm L3"),
         (["kv_cache_dtype"], {"args": ["--enforce-eager"]}, "--enforce-eager: baseline -, arm true"),
         (["kv_cache_dtype", "--enforce-eager"], {"args": ["--enforce-eager"]}, None),
         (["kv_cache_dtype"], {"base_args": ["--enforce-eager"]}, "--enforce-eager: baseline true, arm -"),
