@@ -38,6 +38,15 @@ class KvSimulation(Section):
     )
 
 
+class CpuNeeds(Section):
+    """What vLLM needs of a CPU to start an arm, and what it says where that is missing."""
+
+    any_of: list[str] = Field(min_length=1, description="flags of /proc/cpuinfo; a CPU with one of them serves the arm")
+    refusal: str = Field(
+        description="regular expression: without them the server must refuse to start with this text, which is tried"
+    )
+
+
 class Arm(Section):
     """One serving configuration under test."""
 
@@ -57,6 +66,9 @@ class Arm(Section):
     expect_failure: str | None = Field(
         None,
         description="regular expression: the server must refuse to start with this text (such an arm is smoke only)",
+    )
+    cpu_needs: CpuNeeds | None = Field(
+        None, description="on a platform of vendor `cpu`: what the host's CPU must have, or the arm is smoke only there"
     )
     scheme: str | None = Field(
         None,

@@ -13,6 +13,7 @@ from adrbench.config import secrets
 from adrbench.config.arm import Arm
 from adrbench.config.decision import Decision, Facts, Strategy, model_of
 from adrbench.config.files import ConfigError, read_yaml
+from adrbench.config.host_cpu import for_this_host
 from adrbench.config.main import Main
 from adrbench.config.parse import parse, shown
 from adrbench.config.platform import Platform
@@ -120,16 +121,28 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
     if arm.plugin and arm.plugin.mechanism == "L2" and not arm.plugin.priority:
         problems.append(f"{where}.plugin.priority: L2 needs the backends to try first")
     problems += [f"{where}.{problem}" for problem in _kv_simulation_problems(platform, arm)]
-    if arm.expect_failure is not None:
+    problems += [f"{where}.{problem}" for problem in _refusal_problems(platform, arm)]
+    return problems
+
+
+def _refusal_problems(platform: Platform, arm: Arm) -> list[str]:
+    """What is wrong with the texts that a server must refuse to start with."""
+    problems = []
+    if (needs := arm.cpu_needs) is not None:
+        reasons = {
+            "is for platforms of vendor `cpu` only; remove it": platform.device.vendor != "cpu",
+            "the baseline has to start on every host; remove it": arm.baseline,
+            "the arm must refuse to start everywhere (`expect_failure`); remove one of both": arm.expect_failure,
+        }
+        problems += [f"cpu_needs: {reason}" for reason, holds in reasons.items() if holds]
+    for key, said in (("expect_failure", arm.expect_failure), ("cpu_needs.refusal", needs and needs.refusal)):
+        if said is None:
+            continue
         try:
-            if re.search(arm.expect_failure, ""):
-                problems.append(
-                    f"{where}.expect_failure: {arm.expect_failure!r} fits any text; name the text that vLLM must print"
-                )
+            if re.search(said, ""):
+                problems.append(f"{key}: {said!r} fits any text; name the text that vLLM must print")
         except (re.error, RecursionError, OverflowError) as error:
-            problems.append(
-                f"{where}.expect_failure: {shown(arm.expect_failure)} is not a regular expression ({error})"
-            )
+            problems.append(f"{key}: {shown(said)} is not a regular expression ({error})")
     return problems
 
 
@@ -374,4 +387,4 @@ def load(values: dict[str, Any], root: Path = ROOT, source: str = "config/config
     problems += secrets.problems(platform.model_dump(mode="json"), file)
     if problems:
         raise ConfigError("\n".join(problems))
-    return replace(run, accuracy_platform=accuracy_platform)
+    return replace(run, platform=for_this_host(platform), accuracy_platform=accuracy_platform)
