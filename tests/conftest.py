@@ -20,6 +20,9 @@ EVAL_PYTHON = ROOT / ".envs/eval/bin/python"
 os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / ".cache"))
 os.environ.setdefault("XDG_CONFIG_HOME", str(ROOT / ".cache/config"))
 
+# Plans are those of a CPU that serves every arm, whatever this host's is; tests/e2e runs what this one serves.
+os.environ.setdefault("ADRBENCH_CPU_FEATURES", "avx512f")
+
 # What the CPU platform file passes to vLLM; a real server in a test uses the same.
 CPU_ARGS = ["--dtype", "bfloat16", "--max-model-len", "2048", "--enforce-eager", "--no-enable-prefix-caching"]
 CPU_ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}

@@ -18,8 +18,8 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 @cache
-def _own(path: Path) -> frozenset[str]:
-    """Flags of the first processor, as the kernel names them; empty where it tells none."""
+def own_features(path: Path = CPUINFO) -> frozenset[str]:
+    """Flags of this host's first processor, as the kernel names them; empty where it tells none."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -31,13 +31,13 @@ def _own(path: Path) -> frozenset[str]:
 def features() -> frozenset[str]:
     """Of this host; ``ADRBENCH_CPU_FEATURES`` (names between spaces, or empty for none) says those of another."""
     said = os.environ.get(VARIABLE)
-    return _own(CPUINFO) if said is None else frozenset(said.split())
+    return own_features() if said is None else frozenset(said.split())
 
 
 def adapted(arm: Arm, has: frozenset[str]) -> Arm:
     """The arm as a CPU with these features serves it: one that it cannot serve must refuse to start, and is tried."""
     needs = arm.cpu_needs
-    if needs is None or has & set(needs.any_of):
+    if needs is None or arm.expect_failure is not None or has & set(needs.any_of):
         return arm
     return arm.model_copy(update={"expect_failure": needs.refusal})
 

@@ -132,10 +132,10 @@ def _refusal_problems(platform: Platform, arm: Arm) -> list[str]:
         reasons = {
             "is for platforms of vendor `cpu` only; remove it": platform.device.vendor != "cpu",
             "the baseline has to start on every host; remove it": arm.baseline,
-            "the arm must refuse to start everywhere (`expect_failure`); remove one of both": arm.expect_failure,
         }
         problems += [f"cpu_needs: {reason}" for reason, holds in reasons.items() if holds]
-    for key, said in (("expect_failure", arm.expect_failure), ("cpu_needs.refusal", needs and needs.refusal)):
+    texts = {"expect_failure": arm.expect_failure, "cpu_needs.refusal": needs.refusal if needs else None}
+    for key, said in texts.items():
         if said is None:
             continue
         try:

@@ -76,6 +76,18 @@ REFUSED = {
     "unknown-policy": (changed(policy="olympic"), ["policy 'olympic' is unknown", "contest, cpu"]),
     "folder-without-path": (changed(model={"source": "folder"}), ["model", "`path` is needed"]),
     "goodput": (changed(serve__goodput={"tftt": 5.0}), ["goodput", "tftt"]),
+    "needs-of-anything": (
+        changed(arms__1__cpu_needs={"any_of": ["avx512f"], "refusal": ".*"}),
+        ["arms[fp8-e4m3].cpu_needs.refusal", "fits any text"],
+    ),
+    "needs-of-the-baseline": (
+        changed(arms__0__cpu_needs={"any_of": ["avx512f"], "refusal": "no"}),
+        ["arms[auto].cpu_needs", "the baseline has to start on every host"],
+    ),
+    "needs-nothing": (
+        changed(arms__1__cpu_needs={"any_of": [], "refusal": "no"}),
+        ["arms[fp8-e4m3].cpu_needs.any_of"],
+    ),
     "regex-of-anything": (changed(arms__1__expect_failure=".*"), ["arms[fp8-e4m3].expect_failure", "fits any text"]),
     "not-a-number": (changed(device__memory_gib=float("nan")), ["device.memory_gib", "nan", "finite"]),
     "infinite": (changed(serve__client_timeout_s=float("inf")), ["serve.client_timeout_s", "inf", "finite"]),

@@ -22,6 +22,7 @@ import psutil
 import pytest
 import yaml
 from adrbench import evidence
+from adrbench.config import host_cpu
 from adrbench.paths import ROOT
 from waiting import until
 
@@ -30,10 +31,31 @@ pytestmark = pytest.mark.slow
 PLATFORM = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
 
 
+FP8 = PLATFORM["arms"][1]
+SERVES_FP8 = bool(host_cpu.own_features() & set(FP8["cpu_needs"]["any_of"]))
+
+
+def arms() -> list[dict]:
+    """The baseline and an FP8 cache. Where this CPU cannot serve one, another setting under its name, and an arm that
+    has to refuse."""
+    baseline, fp8, other = copy.deepcopy(PLATFORM["arms"][:3])
+    if SERVES_FP8:
+        return [baseline, fp8]
+    return [baseline, {"name": fp8["name"], "title": "stands for FP8", "block_size": 64}, other]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cpu():
+    """What runs here is planned for this host's own CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(host_cpu.VARIABLE, raising=False)
+        yield
+
+
 def tiny() -> dict:
     """The CPU platform with two arms and the least work that still runs every stage."""
     platform = copy.deepcopy(PLATFORM)
-    platform["arms"] = platform["arms"][:2]
+    platform["arms"] = arms()
     platform["serve"] |= {"baseline_rounds": 1, "warmup_requests": 1}
     platform["tiers"] = [
         {"name": "short", "input_tokens": [64, 128], "output_tokens": 8, "prompts": 4, "concurrency": 2}
@@ -54,7 +76,7 @@ def temporary():
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory, serve_python, temporary):
+def work(tmp_path_factory, serve_python, temporary, own_cpu):
     """A working folder with the tiny configuration; returns (folder, command of the workflow)."""
     base = tmp_path_factory.mktemp("main job")  # a space in the path: nothing may split it
     (base / "platforms").mkdir()
@@ -279,11 +301,25 @@ def test_served_settings_are_those_asked_for(work):
     folder, _ = work
     baseline = evidence.read(folder / "results/cpu/serve/auto/r1/short.json")
     arm = evidence.read(folder / "results/cpu/serve/fp8-e4m3/r1/short.json")
-    assert (baseline.resolved["kv_cache_dtype"], arm.resolved["kv_cache_dtype"]) == ("auto", "fp8_e4m3")
-    assert arm.resolved["kv_pool_tokens"] / baseline.resolved["kv_pool_tokens"] == pytest.approx(2, rel=0.02)
+    served = [arm.resolved[key] for key in ("kv_cache_dtype", "block_size")]
+    assert (baseline.resolved["kv_cache_dtype"], *served) == (
+        ("auto", "fp8_e4m3", 128) if SERVES_FP8 else ("auto", "auto", 64)
+    )
+    more = arm.resolved["kv_pool_tokens"] / baseline.resolved["kv_pool_tokens"]
+    assert more == pytest.approx(2 if SERVES_FP8 else 1, rel=0.02)
     for document in (baseline, arm):
         assert document.measured["completed"] == 4
         assert document.measured["output_tokens"]["total"] == 32
+
+
+@pytest.mark.skipif(SERVES_FP8, reason="this CPU serves every arm")
+def test_an_arm_that_this_cpu_cannot_serve_is_tried_and_told(work):
+    folder, _ = work
+    refused = evidence.read(folder / "results/cpu/integrate/refusal-fp8-e5m2.json")
+    assert refused.measured["refused"]
+    assert "requires x86 with AVX-512" in refused.measured["text"]
+    assert "requires x86 with AVX-512" in (folder / "reports/adr0011.md").read_text()
+    assert not (folder / "results/cpu/serve/fp8-e5m2").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])

@@ -1,0 +1,50 @@
+"""Arms that need a feature of the CPU: served where it is there, tried and expected to refuse where it is not."""
+
+from __future__ import annotations
+
+import pytest
+from adrbench.config import host_cpu
+from adrbench.config.load import load
+
+VALUES = {"adrs": ["adr0010", "adr0011"]}
+FP8 = ("fp8-e4m3", "fp8-e5m2")
+
+
+def arms(monkeypatch, features, platform="cpu"):
+    monkeypatch.setenv(host_cpu.VARIABLE, features)
+    run = load(VALUES | {"platform": platform})
+    return {arm.name: arm for arm in run.platform.arms}, {arm.name for arm in run.serving_arms()}
+
+
+@pytest.mark.parametrize("features", ["avx512f", "sse avx2 amx_tile"])
+@pytest.mark.parametrize("platform", ["cpu", "cpu-kv"])
+def test_a_cpu_with_one_of_the_features_serves_them(monkeypatch, features, platform):
+    declared, serving = arms(monkeypatch, features, platform)
+    assert set(FP8) <= serving
+    assert [declared[name].expect_failure for name in FP8] == [None, None]
+
+
+@pytest.mark.parametrize("features", ["", "avx avx2 fma"])
+@pytest.mark.parametrize("platform", ["cpu", "cpu-kv"])
+def test_without_them_they_must_refuse_in_vllms_words(monkeypatch, features, platform):
+    declared, serving = arms(monkeypatch, features, platform)
+    assert not set(FP8) & serving
+    assert "auto" in serving
+    assert all("AVX-512" in declared[name].expect_failure for name in FP8)
+
+
+def test_platforms_of_other_devices_have_none(monkeypatch):
+    declared, serving = arms(monkeypatch, "", "h200-small")
+    assert serving == set(declared)
+
+
+def test_flags_are_read_as_the_kernel_writes_them(tmp_path):
+    for name, text, flags in (
+        ("x86", "processor\t: 0\nflags\t\t: fpu avx2\nvmx flags\t: vnmi\n\nflags\t\t: fpu avx512f\n", {"fpu", "avx2"}),
+        ("arm", "processor\t: 0\nFeatures\t: fp asimd\n", {"fp", "asimd"}),
+        ("other", "cpu\t\t: POWER9\n", set()),
+    ):
+        path = tmp_path / name
+        path.write_text(text)
+        assert host_cpu.own_features(path) == flags
+    assert host_cpu.own_features(tmp_path / "absent") == set()
