@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from adrbench.config import host_cpu
 from archive_results import content, write_evidence
 
 # What the first host has measured: a part of the whole.
@@ -45,6 +46,7 @@ class Host:
     def run(self, *words: str) -> str:
         command = [self.python, *words]
         environment = {"PYTHONPATH": str(self.folder / "pythonpath"), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+        environment[host_cpu.VARIABLE] = os.environ[host_cpu.VARIABLE]  # plans are those of one CPU
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout + done.stderr
