@@ -2,8 +2,8 @@
 
     PYTHONPATH=pythonpath OMP_NUM_THREADS=1 .envs/serve/bin/python benchmarks/cpu_products.py
 
-For each layer of the embedded model and each number of rows (tokens of a step): times of both, alternating, the median of
-the rounds' ratios with the least and the greatest, and the rates.
+For each layer of the embedded model and each number of rows (tokens of a step): times of both, alternating, the median
+of the rounds' ratios with the least and the greatest, and the rates.
 """
 
 from __future__ import annotations
