@@ -1,9 +1,9 @@
 """Products of 16-bit matrices on a CPU that has no instructions for them (x86-64 without AVX-512, so most laptops).
 
 There torch multiplies bf16 matrices by dot products, one by one: 9 GFLOP/s of one core with AVX2 where its fp32
-product reaches 75 (benchmarks/cpu_products.py), and a prompt takes several times as long. Here the operands are widened, multiplied in fp32 and
-rounded once, which is the arithmetic of those dot products (products of bf16 are exact in fp32) in another order of
-summation. vLLM's own choice is taken wherever the CPU has the instructions.
+product reaches 75 (benchmarks/cpu_products.py), and a prompt takes several times as long. Here the operands are
+widened, multiplied in fp32 and rounded once, which is the arithmetic of those dot products (products of bf16 are exact
+in fp32) in another order of summation. vLLM's own choice is taken wherever the CPU has the instructions.
 
 ``ADRBENCH_CPU_PRODUCTS``: ``torch`` leaves vLLM as it is, ``fp32`` widens on any CPU; unset: as the CPU needs.
 """
