@@ -8,7 +8,7 @@ from __future__ import annotations
 from adrbench.evidence import digest_tree
 from adrbench.paths import ROOT
 
-_SERVER = [f"src/serve/{name}.py" for name in ("server", "auth", "plugin", "override")]
+_SERVER = [f"src/serve/{name}.py" for name in ("server", "auth", "plugin", "override", "cpu_products")]
 
 # All of the profile job but what only draws or counts.
 _PROFILE = [
@@ -46,7 +46,8 @@ MEASURING_CODE = {
     "device": ["src/device"],
     "model": ["src/model/gguf.py"],
     "kernels": ["src/kernels"],
-    "serve": _SERVER + [f"src/serve/{name}.py" for name in ("bench", "prompts", "loadgen", "answers")],
+    "serve": _SERVER
+    + [f"src/serve/{name}.py" for name in ("bench", "prompts", "loadgen", "answers", "decode_window", "stalls")],
     "integrate": [*_SERVER, "src/serve/answers.py", "src/integrate"],
     "eval": [*_SERVER, "src/eval"],
     "profile": [*_SERVER, *(f"src/profile/{name}.py" for name in _PROFILE)],

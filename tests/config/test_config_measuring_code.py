@@ -74,6 +74,19 @@ def test_what_a_job_computes_with_is_in_its_list(stage, start):
     assert {name for name in names if not inside(name, MEASURING_CODE[stage])} == set()
 
 
+# Reads what a server resolved, and how a job ends: no number of a tier is theirs.
+READING = {f"src/{name}.py" for name in ("job", "serve/resolved")}
+
+
+@pytest.mark.parametrize("start", ["plugin", "bench"])
+def test_what_a_server_runs_with_and_a_tier_is_computed_with_is_listed(start):
+    """The plugin's own modules decide what is measured; the simulation and the kernels have digests of their own."""
+    found = {path.relative_to(ROOT.resolve()).as_posix() for path in modules(ROOT / f"src/serve/{start}.py")}
+    found = {name for name in found - READING if name.startswith("src/serve/") and not inside(name, SIMULATION_CODE)}
+    assert found
+    assert {name for name in found if not inside(name, MEASURING_CODE["serve"])} == set()
+
+
 def test_a_change_in_a_listed_file_changes_the_digest(tmp_path, monkeypatch):
     before = code_digest("model")
     copy = tmp_path / "src/model/gguf.py"
