@@ -124,6 +124,7 @@ def measure(
         first, last = metric_sum(before, metric), metric_sum(after, metric)
         return None if last is None else last - (first or 0.0)
 
+    preemptions = delta("vllm:num_preemptions_total")
     latencies = {
         f"{name}_ms": {f"p{p}": result[f"p{p}_{name}_ms"] for p in PERCENTILES} | {"mean": result[f"mean_{name}_ms"]}
         for name in ("ttft", "tpot", "itl", "e2el")
@@ -142,11 +143,11 @@ def measure(
         "goodput_requests_per_s": result.get("request_goodput", result.get("request_goodput:")) if goodput else None,
         "per_request": request_times(result),
         "stalls": stalls(result),
-        "decode_window": decode_window(result, tier["concurrency"]),
+        "decode_window": decode_window(result, tier["concurrency"], preemptions),
         "server_prompt_tokens": delta("vllm:prompt_tokens_total"),
         "server_generation_tokens": delta("vllm:generation_tokens_total"),
         "prefix_cache_hits": delta("vllm:prefix_cache_hits_total"),
-        "preemptions": delta("vllm:num_preemptions_total"),
+        "preemptions": preemptions,
         "client_load": load,
     }
 

@@ -15,20 +15,23 @@ from typing import Any
 LEAST_TOKENS = 8
 
 
-def decode_window(result: dict[str, Any], concurrency: int) -> dict[str, Any] | None:
+def decode_window(result: dict[str, Any], concurrency: int, preemptions: float | None = 0.0) -> dict[str, Any] | None:
     """Times per token while all requests of a tier decode together.
 
     Args:
         result: the JSON of ``vllm bench serve --save-detailed``; ``start_times``, ``ttfts``, ``itls`` in seconds.
         concurrency: requests in flight at most.
+        preemptions: requests that the server put off in the tier: they prefill again, without a first token to show
+            for it. None where the server does not tell.
 
     Returns:
         ``tpot_ms``: ``p50``, ``min`` and ``max`` over the requests; ``window_s``: its length; ``requests``: how many
         are in it, which is all of the tier. None where requests waited for a slot, where the window holds
-        fewer than ``LEAST_TOKENS`` of one, where a chunk held several tokens, or where the client tells no times.
+        fewer than ``LEAST_TOKENS`` of one, where a chunk held several tokens, where a request was preempted, or where
+        the client tells no times.
     """
     starts, ttfts, gaps = result.get("start_times"), result["ttfts"], result["itls"]
-    if not starts or len(starts) > concurrency:
+    if not starts or len(starts) > concurrency or preemptions:
         return None
     if any(len(own) + 1 != tokens for own, tokens in zip(gaps, result["output_lens"], strict=True)):
         return None

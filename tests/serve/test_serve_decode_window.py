@@ -1,7 +1,7 @@
 """TPOT of decode alone: an engine whose steps prefill, mix and decode in known times, and tiers without such a window.
 
-Cannot prove: that a server's scheduler never prefills without a first token to show for it (a request that it preempts
-starts again; ``measured.preemptions`` tells).
+Cannot prove: that a server's scheduler never prefills without a first token to show for it, but where it counts a
+preemption.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from adrbench.serve.bench import measure
 from adrbench.serve.decode_window import LEAST_TOKENS, decode_window
 
 DECODE, MIXED = 0.010, 0.700
@@ -79,6 +80,24 @@ def test_a_single_request_is_all_decode() -> None:
 )
 def test_no_window(change: dict[str, Any], concurrency: int) -> None:
     assert decode_window(tier() | change, concurrency) is None
+
+
+def test_a_request_that_was_preempted_prefills_again_in_the_window() -> None:
+    assert decode_window(tier(), 4, preemptions=1.0) is None
+    assert decode_window(tier(), 4, preemptions=None) is not None
+
+
+def test_a_tier_with_preemptions_has_no_decode_alone() -> None:
+    timed = {
+        f"{stat}_{name}_ms": 1.0 for stat in ("p50", "p90", "p99", "mean") for name in ("ttft", "tpot", "itl", "e2el")
+    }
+    rates = dict.fromkeys(("request_throughput", "output_throughput", "total_token_throughput"), 1.0)
+    result = tier() | timed | rates | {"completed": 4, "duration": 10.0, "input_lens": [8] * 4}
+    load = {"name": "all", "prompts": 4, "output_tokens": 40, "concurrency": 4}
+    counters = [f'vllm:num_preemptions_total{{engine="0"}} {count}' for count in (2.0, 2.0, 3.0)]
+    found = [measure(load, [8] * 4, result, counters[0], after, False)["decode_window"] for after in counters[1:]]
+    assert found[0] is not None
+    assert found[1] is None
 
 
 def test_a_window_of_too_few_tokens_says_nothing() -> None:
