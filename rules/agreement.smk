@@ -22,7 +22,7 @@ if PLATFORM.agreement is not None:
             spec=lambda wildcards: specification(
                 jobs.agreement(
                     RUN,
-                    known_arm(wildcards),
+                    served_arm(wildcards),
                     int(wildcards.round),
                     MODEL,
                     SERVE_PYTHON,

@@ -3,6 +3,7 @@ import json
 import os
 import re
 
+from adrbench.config.host_cpu import unserved
 from adrbench.decide.interleave import Order
 from adrbench.evidence import canonical
 from adrbench.handover import hand_over
@@ -155,6 +156,21 @@ def known_arm(wildcards):
     return ARM_BY_NAME[wildcards.arm]
 
 
+def served_arm(wildcards):
+    """The arm a wildcard names, of a job that measures it.
+
+    Raises:
+        WorkflowError: it is not an arm of this platform, or must refuse to start.
+    """
+    arm = known_arm(wildcards)
+    if arm.expect_failure is None:
+        return arm
+    raise WorkflowError(
+        f"arm {arm.name} of platform {P} must refuse to start here ({unserved(arm)}): there is nothing to measure; "
+        f"{RESULTS}/integrate/refusal-{arm.name}.json tries it"
+    )
+
+
 STARTS = Order(
     {arm.name: len(RUN.rounds(arm)) for arm in RUN.serving_arms()},
     PLATFORM.serve.order_seed,
@@ -203,7 +219,7 @@ def replays():
 
 def scales(wildcards):
     """Calibration evidence that the arm of a job needs before it is served."""
-    simulated = known_arm(wildcards).kv_simulation
+    simulated = served_arm(wildcards).kv_simulation
     return [simulated.scales] if simulated and simulated.scales else []
 
 

@@ -22,7 +22,7 @@ rule eval:
         spec=lambda wildcards: specification(
             jobs.accuracy(
                 RUN,
-                known_arm(wildcards),
+                served_arm(wildcards),
                 MODEL,
                 SERVE_PYTHON,
                 EVAL_PYTHON,

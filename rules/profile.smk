@@ -42,7 +42,7 @@ rule profile:
         **arm_devices(),
     params:
         spec=lambda wildcards: specification(
-            jobs.profile(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON, CEILING)
+            jobs.profile(RUN, served_arm(wildcards), MODEL, SERVE_PYTHON, CEILING)
         ),
         code=code_digest("profile"),
     message:
@@ -77,7 +77,7 @@ if PLATFORM.profile.tiers:
             spec=lambda wildcards: specification(
                 jobs.profile(
                     RUN,
-                    known_arm(wildcards),
+                    served_arm(wildcards),
                     MODEL,
                     SERVE_PYTHON,
                     CEILING,
@@ -109,7 +109,7 @@ rule counters:
         **arm_devices(),
     params:
         spec=lambda wildcards: specification(
-            jobs.counters(RUN, known_arm(wildcards), MODEL, SERVE_PYTHON)
+            jobs.counters(RUN, served_arm(wildcards), MODEL, SERVE_PYTHON)
         ),
         code=code_digest("counters"),
     message:

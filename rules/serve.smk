@@ -25,7 +25,7 @@ rule serve:
         spec=lambda wildcards: specification(
             jobs.serve(
                 RUN,
-                known_arm(wildcards),
+                served_arm(wildcards),
                 int(wildcards.round),
                 MODEL,
                 SERVE_PYTHON,

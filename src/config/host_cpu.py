@@ -42,9 +42,22 @@ def adapted(arm: Arm, has: frozenset[str]) -> Arm:
     return arm.model_copy(update={"expect_failure": needs.refusal})
 
 
+def unserved(arm: Arm) -> str:
+    """Why an arm that must refuse to start does, in words."""
+    if arm.cpu_needs is not None and arm.expect_failure == arm.cpu_needs.refusal:
+        return f"it needs {' or '.join(arm.cpu_needs.any_of)}, which this host's CPU lacks"
+    return f"expect_failure: {arm.expect_failure}"
+
+
 def for_this_host(platform: Platform) -> Platform:
-    """The platform with its arms as this host's CPU serves them; unchanged where vLLM computes on another device."""
+    """The platform with its arms as this host's CPU serves them; unchanged where vLLM computes on another device.
+
+    An arm that it cannot serve is not profiled either.
+    """
     if platform.device.vendor != "cpu":
         return platform
     has = features()
-    return platform.model_copy(update={"arms": [adapted(arm, has) for arm in platform.arms]})
+    arms = [adapted(arm, has) for arm in platform.arms]
+    lost = {arm.name for arm, declared in zip(arms, platform.arms, strict=True) if arm is not declared}
+    profile = platform.profile.model_copy(update={"arms": [arm for arm in platform.profile.arms if arm not in lost]})
+    return platform.model_copy(update={"arms": arms, "profile": profile})

@@ -38,6 +38,19 @@ def test_platforms_of_other_devices_have_none(monkeypatch):
     assert serving == set(declared)
 
 
+@pytest.mark.parametrize(("features", "profiled"), [("avx512f", ["auto", "fp8-e4m3"]), ("avx2", ["auto"])])
+def test_an_arm_that_this_cpu_cannot_serve_is_not_profiled(monkeypatch, features, profiled):
+    monkeypatch.setenv(host_cpu.VARIABLE, features)
+    platform = load(VALUES | {"platform": "cpu"}).platform
+    declared = platform.model_copy(
+        update={
+            "arms": [arm.model_copy(update={"expect_failure": None}) for arm in platform.arms],
+            "profile": platform.profile.model_copy(update={"arms": ["auto", "fp8-e4m3"]}),
+        }
+    )
+    assert host_cpu.for_this_host(declared).profile.arms == profiled
+
+
 def test_flags_are_read_as_the_kernel_writes_them(tmp_path):
     for name, text, flags in (
         ("x86", "processor\t: 0\nflags\t\t: fpu avx2\nvmx flags\t: vnmi\n\nflags\t\t: fpu avx512f\n", {"fpu", "avx2"}),

@@ -13,6 +13,7 @@ import shlex
 
 import pytest
 import yaml
+from adrbench.config import host_cpu
 from adrbench.paths import ROOT
 
 PLATFORM = yaml.safe_load((ROOT / "config/platforms/cpu.yaml").read_text())
@@ -209,6 +210,24 @@ def test_an_unknown_arm_is_named(snakemake, tmp_path):
     done = snakemake(tmp_path, "-n", "results/cpu/eval/nobody.json")
     assert done.returncode
     assert "'nobody' is not an arm of platform cpu; there are auto, fp8-e4m3, fp8-e5m2" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("target", ["serve/fp8-e4m3/r1/short", "eval/fp8-e4m3", "profile/fp8-e4m3"])
+def test_a_measurement_that_this_cpu_cannot_serve_is_refused_in_the_plan(snakemake, tmp_path, target):
+    done = snakemake(tmp_path, "-n", f"results/cpu/{target}.json", env={host_cpu.VARIABLE: "avx2"})
+    assert done.returncode
+    said = done.stdout + done.stderr
+    assert "arm fp8-e4m3 of platform cpu must refuse to start here" in said
+    assert "it needs avx512f or amx_tile, which this host's CPU lacks" in said
+    assert "results/cpu/integrate/refusal-fp8-e4m3.json tries it" in said
+    assert "MissingRuleException" not in said
+
+
+def test_that_refusal_can_be_asked_for(snakemake, tmp_path):
+    target = "results/cpu/integrate/refusal-fp8-e4m3.json"
+    jobs = planned(snakemake(tmp_path, target, "-n", "--quiet", "rules", env={host_cpu.VARIABLE: "avx2"}).stdout)
+    assert jobs["refusal"] == 1
+    assert "serve" not in jobs
 
 
 def test_a_bad_configuration_stops_before_the_plan(snakemake, tmp_path):
