@@ -42,7 +42,7 @@ def _ignored(context: Context, name: str) -> Text | None:
     return None
 
 
-def _refusal(context: Context, arm: ArmInfo) -> Text:
+def refusal(context: Context, arm: ArmInfo) -> Text:
     """Why an arm that must not start does not: in the server's words where it was tried."""
     document = context.integrations.get(f"refusal-{arm.name}")
     if document is not None and document.measured.get("refused"):
@@ -83,7 +83,7 @@ def candidate(context: Context, option: Option) -> Candidate:
         undeclared = text("the platform declares no arm for it", "该平台未声明对应的 arm")
         return Candidate(option, None, False, _ignored(context, option.name) or undeclared)
     if arm.expect_failure is not None:
-        return Candidate(option, arm.name, False, _refusal(context, arm))
+        return Candidate(option, arm.name, False, refusal(context, arm))
     if arm.name in context.refused:
         why = context.refused[arm.name]
         reason = text(f"refused as a comparison with the baseline: {why}", f"拒绝与 baseline 比较: {why}")

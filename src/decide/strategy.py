@@ -9,6 +9,8 @@
    in which one passes, the one of least memory wins, then of least Δ. While an option of an earlier group, or one
    of less memory in the same group, is undecided, nothing wins.
 4. When all are decided and none passes, 16 bit stays.
+
+A scheme whose arm must refuse to start on this platform cannot win, and nothing waits for its evidence.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from adrbench.decide import gates
 from adrbench.decide import strategy_family as family
 from adrbench.decide.accuracy import Missing
 from adrbench.decide.context import Context
+from adrbench.decide.options import refusal
 from adrbench.decide.premises import Facts, rule_result
-from adrbench.decide.records import digests
+from adrbench.decide.records import digests, load_integrate
 from adrbench.decide.strategy_spec import Measured, StrategySpec, gather
 from adrbench.decide.strategy_verdict import Role, RuleResult, SchemeResult, StrategyResult
 from adrbench.decide.verdict import Accuracy, GateResult, ObjectiveResult, OptionResult, Status, Verdict
@@ -35,7 +38,10 @@ GROUPS: tuple[Role, ...] = ("must", "stretch", "other")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One option with all that its place follows from; ``ratio``: bytes of a 32k request to those in 16 bit."""
+    """One option with all that its place follows from; ``ratio``: bytes of a 32k request to those in 16 bit.
+
+    ``refused``: of an option whose arm must refuse to start here, the arm and why; it has no ``arm`` to measure.
+    """
 
     option: SchemeOption
     arm: str | None
@@ -46,6 +52,7 @@ class Candidate:
     gates: list[GateResult]
     ratio: float | None
     violations: bool
+    refused: tuple[str, Text] | None = None
 
     @property
     def gate(self) -> str | None:
@@ -77,6 +84,8 @@ def place(found: Candidate, memory_at_most: float) -> SchemeResult:
     eligible = False
     if found.role == "baseline":
         reason = text("the baseline: stays where nothing else wins", "baseline: 无其他方案胜出时保留")
+    elif found.refused is not None:
+        reason = found.refused[1]
     elif found.arm is None:
         reason = text("the platform declares no arm for it", "该平台未声明对应的 arm")
     elif found.excluded:
@@ -159,7 +168,7 @@ def choose(
     pairs = list(zip(candidates, placed, strict=True))
     missing = [_lacking(c) for c, p in pairs if _open(c, p, memory_at_most)]
     if not any(p.role != "baseline" and c.arm is not None for c, p in pairs):
-        why = text("the platform has an arm for no scheme but the baseline", "除 baseline 外该平台没有任何方案的 arm")
+        why = text("the platform serves no scheme but the baseline", "除 baseline 外该平台无法运行任何方案")
         return Status(word="Blocked", option=None, text=why), []
     # Required schemes that nobody could measure here are missing evidence, not schemes that failed.
     absent = [c.option.title for c, p in pairs if p.role == "must" and c.arm is None and not p.excluded_by]
@@ -216,8 +225,8 @@ def option_result(spec: StrategySpec, found: Candidate, placed: SchemeResult, me
     return OptionResult(
         name=found.option.name,
         title=found.option.title,
-        arm=found.arm,
-        state="measured" if known and found.arm else "absent",
+        arm=found.refused[0] if found.refused else found.arm,
+        state="blocked" if found.refused else "measured" if known and found.arm else "absent",
         reason=None if known and found.arm else placed.reason,
         violations=spec.violations.get(found.arm or "", []),
         gates=found.gates,
@@ -227,15 +236,20 @@ def option_result(spec: StrategySpec, found: Candidate, placed: SchemeResult, me
 
 
 def candidate(
-    spec: StrategySpec, facts: Facts, rules: list[RuleResult], o: SchemeOption, checked: list[GateResult]
+    spec: StrategySpec,
+    facts: Facts,
+    rules: list[RuleResult],
+    o: SchemeOption,
+    checked: list[GateResult],
+    refused: tuple[str, Text] | None,
 ) -> Candidate:
-    """One option with its evidence. ``checked``: its gates."""
+    """One option with its evidence. ``checked``: its gates; ``refused``: its arm and why that cannot be served."""
     arm, own = facts.arms.get(o.name), role(rules, o)
     standing, lifted = exclusions(rules, o.name)
     found = facts.accuracy.get(arm) if arm else None
     ratio = facts.measured.layout(arm).get("request_ratio", {}).get(LONG_REQUEST)
     broken = bool(spec.violations.get(arm or ""))
-    return Candidate(o, arm, own, standing, lifted, found, checked, ratio, broken)
+    return Candidate(o, arm, own, standing, lifted, found, checked, ratio, broken, refused)
 
 
 def ranked(placed: list[SchemeResult], candidates: list[Candidate]) -> list[SchemeResult]:
@@ -248,10 +262,17 @@ def ranked(placed: list[SchemeResult], candidates: list[Candidate]) -> list[Sche
 def judge(spec: StrategySpec) -> Verdict:
     """The whole document of a strategy."""
     measured, comparison = gather(spec), spec.as_comparison()
-    context, decision = Context(comparison, {}, measured.evals), spec.decision
-    declared = [arm.name for arm in spec.arms]
+    context, decision = Context(comparison, {}, measured.evals, load_integrate(comparison)), spec.decision
+    declared = {arm.name: arm for arm in spec.arms}
     arms = {o.name: next((a for a in o.arms if a in declared), "") for o in decision.options}
     arms = {name: arm for name, arm in arms.items() if arm}
+    # No evidence of an arm that must refuse to start will ever come: nothing waits for it.
+    refused = {
+        name: (arm, refusal(context, declared[arm]))
+        for name, arm in arms.items()
+        if declared[arm].expect_failure is not None
+    }
+    arms = {name: arm for name, arm in arms.items() if name not in refused}
     compared = {arm: accuracies.compare(context, arm) for arm in arms.values() if arm != spec.baseline}
     facts = Facts(context, measured, arms, compared)
     rules = [rule_result(facts, rule, decision.options, spec.arch) for rule in decision.rules]
@@ -261,7 +282,10 @@ def judge(spec: StrategySpec) -> Verdict:
     checked = {
         name: [family.corrected_gate(name, gate, statements, error) for gate in own] for name, own in checked.items()
     }
-    candidates = [candidate(spec, facts, rules, option, checked.get(option.name, [])) for option in decision.options]
+    candidates = [
+        candidate(spec, facts, rules, option, checked.get(option.name, []), refused.get(option.name))
+        for option in decision.options
+    ]
     placed = ranked([place(c, decision.memory_at_most) for c in candidates], candidates)
     status, missing = choose(candidates, placed, spec.baseline, decision.memory_at_most)
     return Verdict(

@@ -101,6 +101,29 @@ def test_an_undecided_required_scheme_leaves_it_open(spec: Any) -> None:
     assert any("more sample pairs" in item.en for item in found.missing)
 
 
+@pytest.mark.parametrize("tried", [True, False])
+def test_a_scheme_that_this_host_refuses_holds_nothing_up(spec: Any, tmp_path: Path, tried: bool) -> None:
+    """No accuracy run of its arm can be made: to wait for one would be to wait for ever."""
+    asked = spec({"int8-head": 9.0, "kivi4": 9.0, "fp8-e4m3": 0.0})
+    said = "FP8 KV cache on CPU requires x86 with AVX-512"
+    arms = [arm.model_copy(update={"expect_failure": said}) if arm.name == "fp8-e4m3" else arm for arm in asked.arms]
+    written = _write(tmp_path / "refusal.json", "integrate", measured={"refused": True, "text": said})
+    paths = asked.evidence.model_copy(
+        update={
+            "eval": {name: path for name, path in asked.evidence.eval.items() if name != "fp8-e4m3"},
+            "integrate": {"refusal-fp8-e4m3": written if tried else str(tmp_path / "absent.json")},
+        }
+    )
+    found = judge(asked.model_copy(update={"arms": arms, "evidence": paths}))
+    option = next(o for o in found.options if o.arm == "fp8-e4m3")
+    assert option.state == "blocked"
+    assert option.reason.en.startswith("the server refused to start" if tried else "the server must refuse")
+    assert said in option.reason.en
+    assert scheme(found, option.name).reason == option.reason
+    assert (found.status.word, found.status.option) == ("Accepted", "auto")
+    assert not [item.en for item in found.missing if option.title.en in item.en]
+
+
 def test_a_scheme_that_saves_too_little_memory_holds_nothing_up(spec: Any) -> None:
     """Its Δ is undecided at this number of samples, and no verdict on it would let it win."""
     asked = spec({"int8-head": 2.95, "kivi4": 0.5})
