@@ -209,6 +209,8 @@ def ceiling(run: Run) -> dict[str, Any]:
     threads = run.platform.profile.threads or int(run.platform.serve.env.get("OMP_NUM_THREADS", "0")) or None
     spec: dict[str, Any] = {"platform": run.platform.name, "vendor": run.platform.device.vendor}
     spec |= {"threads": threads} if threads and run.platform.device.vendor == "cpu" else {}
+    products = run.platform.serve.env.get("ADRBENCH_CPU_PRODUCTS")
+    spec |= {"cpu_products": products} if products else {}
     if sheet and sheet.memory_bytes_per_s:
         spec |= {"datasheet_bytes_per_s": sheet.memory_bytes_per_s, "datasheet_source": sheet.source}
     if sheet and sheet.matrix_per_s:

@@ -71,8 +71,12 @@ def open_device(spec: dict[str, Any]) -> Device:
     return Device(torch, kind)
 
 
-def matrix_kernels(device: Device, n: int) -> dict[str, Callable[[], Kernel]]:
-    """By format, a function that builds an n x n x n product; a format the device lacks raises in it."""
+def matrix_kernels(device: Device, n: int, products: str = "") -> dict[str, Callable[[], Kernel]]:
+    """By format, a function that builds an n x n x n product; a format the device lacks raises in it.
+
+    Args:
+        products: how the platform's servers are told to multiply on a CPU (``serve.cpu_products``).
+    """
     from adrbench.serve import cpu_products  # needs torch, too
 
     torch = device.torch
@@ -80,7 +84,7 @@ def matrix_kernels(device: Device, n: int) -> dict[str, Callable[[], Kernel]]:
     def plain(dtype: Any) -> Callable[[], Kernel]:
         def build() -> Kernel:
             a, b = (torch.ones(n, n, device=device.kind).to(dtype) for _ in range(2))
-            if device.kind == "cpu" and cpu_products.lacks(dtype):  # as servers multiply there
+            if device.kind == "cpu" and cpu_products.lacks(dtype, products):  # as servers multiply there
                 return lambda: cpu_products.product(a, b, None)
             return lambda: torch.nn.functional.linear(a, b)
 
@@ -102,10 +106,10 @@ def matrix_kernels(device: Device, n: int) -> dict[str, Callable[[], Kernel]]:
     return kernels if device.kind == "cpu" else {**kernels, "int8": int8, "float8_e4m3": fp8}
 
 
-def measure_matrix(device: Device, n: int, samples: int) -> dict[str, dict[str, Any]]:
+def measure_matrix(device: Device, n: int, samples: int, products: str = "") -> dict[str, dict[str, Any]]:
     """FLOP/s (operations/s for int8) of an n x n x n product by format, or why a format is absent."""
     result: dict[str, dict[str, Any]] = {}
-    for name, build in matrix_kernels(device, n).items():
+    for name, build in matrix_kernels(device, n, products).items():
         try:
             kernel = build()
             count = device.repeats(kernel)
@@ -160,7 +164,9 @@ def measure(device: Device, spec: dict[str, Any]) -> dict[str, Any]:
         "last_level_cache_bytes": cache,
         "beyond_cache": is_beyond(max(sizes), cache),
         "matmul_flop_per_s": matrix_beside_datasheet(
-            measure_matrix(device, spec.get("matrix_size", MATRIX_SIZE[device.kind]), more),
+            measure_matrix(
+                device, spec.get("matrix_size", MATRIX_SIZE[device.kind]), more, spec.get("cpu_products", "")
+            ),
             spec.get("datasheet_matrix_per_s", {}),
         ),
         "launch_s": measure_launch(device, more),

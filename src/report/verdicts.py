@@ -252,11 +252,13 @@ def _confounded(context: Context) -> list[Shown]:
     return [phrase("confounded", arm=context.title(arm), settings=settings) for arm, settings in arms.items()]
 
 
-def _widened(context: Context, arm: str) -> bool:
-    """Whether a server of the arm multiplied 16-bit matrices in fp32 (``serve.cpu_products``)."""
+def _widened(context: Context, arm: str) -> set[str]:
+    """Texts that say why servers of the arm multiplied 16-bit matrices in fp32 (``serve.cpu_products``); empty: none
+    did."""
     documents = (name for tier in context.tiers for name in context.documents(arm, tier))
     reports = (report for name in documents for report in context.store.raw(name, "resolved", "plugin") or [])
-    return any(report.get("cpu_products") for report in reports)
+    widened = [report for report in reports if report.get("cpu_products")]
+    return {"cpu_products.asked" if report.get("asked") else "cpu_products" for report in widened}
 
 
 def cautions(context: Context) -> list[Shown]:
@@ -265,8 +267,10 @@ def cautions(context: Context) -> list[Shown]:
     trusting = [arm.name for arm in platform.arms if trusts_remote_code(platform.serve.args + arm_flags(arm))]
     found: list[Shown] = [phrase("remote_code", arms=", ".join(trusting))] if trusting else []
     found += _confounded(context)
-    widened = [context.title(arm) for arm in context.served_arms() if _widened(context, arm)]
-    found += [phrase("cpu_products", arms=widened)] if widened else []
+    widened = {arm: _widened(context, arm) for arm in context.served_arms()}
+    for reason in sorted(set().union(*widened.values())):
+        arms = [context.title(arm) for arm, reasons in widened.items() if reason in reasons]
+        found.append(phrase(reason, arms=arms))
     for index, item in enumerate(store.raw("decide", "drift") or []):
         if item["verdict"] == "drift":
             rate = store.interval("decide", "drift", index, value="per_hour", unit="gain")

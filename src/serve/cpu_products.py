@@ -5,7 +5,8 @@ product reaches 75 (benchmarks/cpu_products.py), and a prompt takes several time
 widened, multiplied in fp32 and rounded once, which is the arithmetic of those dot products (products of bf16 are exact
 in fp32) in another order of summation. vLLM's own choice is taken wherever the CPU has the instructions.
 
-``ADRBENCH_CPU_PRODUCTS``: ``torch`` leaves vLLM as it is, ``fp32`` widens on any CPU; unset: as the CPU needs.
+``ADRBENCH_CPU_PRODUCTS`` of a server: ``torch`` leaves vLLM as it is, ``fp32`` widens what torch would multiply on any
+CPU; unset: as the CPU needs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 VARIABLE = "ADRBENCH_CPU_PRODUCTS"
 CHOICES = ("torch", "fp32")
 WIDENED = "fp32 products"
+WIDE = (torch.bfloat16, torch.float16)
 # Below, widening the weights costs more than the dot products: of 1 to 8 rows, 1 and 2 were faster without, 4 with, at
 # 576 to 3,072 outputs, on one core with AVX2.
 LEAST_ROWS = 4
@@ -26,17 +28,24 @@ LEAST_ROWS = 4
 BLOCK_VALUES = 1 << 20
 
 
-def lacks(dtype: torch.dtype) -> bool:
+def choice() -> str:
+    """What this process's environment asks for; empty where it leaves that to the CPU."""
+    return os.environ.get(VARIABLE, "")
+
+
+def lacks(dtype: torch.dtype, asked: str = "") -> bool:
     """Whether oneDNN, which torch multiplies 16-bit matrices with, has no instructions for ``dtype`` on this CPU.
 
+    Args:
+        asked: one of ``CHOICES``, which says so instead; empty: as the CPU has them.
+
     Raises:
-        ValueError: the variable has another value than those above.
+        ValueError: ``asked`` is another word.
     """
-    asked = os.environ.get(VARIABLE, "")
     if asked and asked not in CHOICES:
         raise ValueError(f"{VARIABLE} is {asked!r}; use {' or '.join(CHOICES)}, or leave it unset")
     if asked:
-        return asked == "fp32"
+        return asked == "fp32" and dtype in WIDE
     supported = {
         torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
         torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
@@ -74,6 +83,12 @@ def operator() -> Any:
     return torch.ops.adrbench.linear.default
 
 
+def packed(function: Any) -> bool:
+    """Whether vLLM gave a layer a product with weights that it packed, which also those keep that must not lose theirs
+    (tied embeddings). Such a function closes over what it packed; the one that calls torch closes over nothing."""
+    return bool(getattr(function, "__closure__", None))
+
+
 def install(report: Any) -> None:
     """Let vLLM's linear layers multiply so, where the CPU lacks the instructions; ``report`` is told, once.
 
@@ -91,12 +106,14 @@ def install(report: Any) -> None:
         original(layer, *args, **kwargs)
         weight = layer.weight
         # Empty: vLLM has packed the weights for a product of its own.
-        if weight.is_meta or weight.ndim != 2 or not weight.numel() or not lacks(weight.dtype):
+        if weight.is_meta or weight.ndim != 2 or not weight.numel() or packed(layer.cpu_linear):
+            return
+        if not lacks(weight.dtype, choice()):
             return
         layer.cpu_linear = operator()
         if not told:
             told.append(True)
-            report(cpu_products=WIDENED, dtype=str(weight.dtype).removeprefix("torch."))
+            report(cpu_products=WIDENED, dtype=str(weight.dtype).removeprefix("torch."), asked=bool(choice()))
 
     dispatch._adrbench = True  # type: ignore[attr-defined]
     utils.dispatch_cpu_unquantized_gemm = dispatch

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from adrbench.config import host_cpu
+from adrbench.config import host_cpu, jobs
 from adrbench.config.load import load
 
 VALUES = {"adrs": ["adr0010", "adr0011"]}
@@ -49,6 +51,14 @@ def test_an_arm_that_this_cpu_cannot_serve_is_not_profiled(monkeypatch, features
         }
     )
     assert host_cpu.for_this_host(declared).profile.arms == profiled
+
+
+@pytest.mark.parametrize(("env", "told"), [({}, None), ({"ADRBENCH_CPU_PRODUCTS": "torch"}, "torch")])
+def test_ceilings_are_told_how_servers_multiply(env, told):
+    run = load(VALUES | {"platform": "cpu"})
+    serve = run.platform.serve.model_copy(update={"env": run.platform.serve.env | env})
+    run = dataclasses.replace(run, platform=run.platform.model_copy(update={"serve": serve}))
+    assert jobs.ceiling(run).get("cpu_products") == told
 
 
 def test_flags_are_read_as_the_kernel_writes_them(tmp_path):

@@ -43,6 +43,25 @@ def test_evidence_names_what_was_measured(tiny):
     assert tiny.resolved["torch"]
 
 
+@pytest.mark.parametrize(("products", "widened"), [("fp32", True), ("torch", False)])
+def test_16_bit_products_are_made_as_the_platforms_servers_make_them(tmp_path, products, widened):
+    """What the specification says, whatever the shell that starts the job has in its environment."""
+    if not PYTHON.exists():
+        pytest.skip("no serving interpreter")
+    script = (
+        "import sys, torch; from adrbench.profile import ceiling; from adrbench.profile.ceiling_device import Device; "
+        "from adrbench.serve import cpu_products; made = []; "
+        "cpu_products.product = lambda *given: made.append(given[0].dtype); "
+        "kernels = ceiling.matrix_kernels(Device(torch, 'cpu'), 8, sys.argv[1]); "
+        "[kernels[name]()() for name in ('bfloat16', 'float32')]; print(made == [torch.bfloat16])"
+    )
+    other = {"fp32": "torch", "torch": "fp32"}[products]
+    environment = {"PYTHONPATH": str(ROOT / "pythonpath"), "PATH": "/usr/bin:/bin", "ADRBENCH_CPU_PRODUCTS": other}
+    command = [str(PYTHON), "-c", script, products]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == str(widened), done.stderr
+
+
 @pytest.mark.parametrize("kind", ["read", "copy", "write"])
 def test_bandwidth_is_plausible_at_each_size(tiny, kind):
     for row in tiny.measured["by_size"]:

@@ -164,8 +164,13 @@ def test_arms_whose_products_were_widened_are_named(spec: Spec) -> None:
     document.data = copy.deepcopy(document.data)
     document.data["resolved"]["plugin"] = [{"engine": True, "cpu_products": "fp32 products", "dtype": "bfloat16"}]
     (line,) = [line for line in text_of(spec, store).splitlines() if "Products in fp32" in line]
+    assert "this CPU has no instructions" in line
     assert "e5m2" in line
     assert "e4m3" not in line
+    document.data["resolved"]["plugin"][0]["asked"] = True
+    (line,) = [line for line in text_of(spec, store).splitlines() if "Products in fp32" in line]
+    assert "`ADRBENCH_CPU_PRODUCTS` asks" in line
+    assert "no instructions" not in line
 
 
 @pytest.mark.parametrize("language", ["en"], indirect=True)

@@ -17,7 +17,7 @@ CODE = sorted(FOLDER.glob("*.py"))
 NAMES = re.compile(
     r"ADR \d{4}|adr\d{4}|context\.\d{4}|\bL[123]\b|\bl3_\w+|P0-P3"
     r"|P(50|90|99)|\.p99\b|\bE2EL\b|^\d\. |\bg06\b|\bG06\b|\bC0[23]\b"
-    r"|\b27B\b|\bkv_32k\b|16[- ]bit"
+    r"|\b27B\b|\bkv_32k\b|16[- ]bit|\bfp32\b"
     r"|\bSHA-256\b|\.j2\b|loads\[0\]|(?:window|cpu)_shares\[-?\d\]|check\.l[13]\w*",
     re.MULTILINE,
 )

@@ -87,17 +87,42 @@ def layer(choice):
     }  # fmt: skip
 
 
+def kept():
+    """What vLLM packed for a layer that keeps its weights, as tied embeddings do, stays."""
+    from vllm.model_executor.layers import utils
+
+    def dispatch(layer, remove_weight):
+        handler = layer.weight.t().contiguous()
+        layer.cpu_linear = lambda x, weight, bias: x @ handler
+
+    ours, utils.dispatch_cpu_unquantized_gemm = utils.dispatch_cpu_unquantized_gemm, dispatch
+    os.environ[cpu_products.VARIABLE] = "fp32"
+    cpu_products.install(lambda **facts: REPORTS.append(facts))
+    embedding = torch.nn.Linear(64, 48, bias=False, dtype=torch.bfloat16)
+    utils.dispatch_cpu_unquantized_gemm(embedding, remove_weight=False)
+    utils.dispatch_cpu_unquantized_gemm = ours
+    return embedding.cpu_linear is not cpu_products.operator()
+
+
 def refused():
-    os.environ[cpu_products.VARIABLE] = "bf16"
     try:
-        cpu_products.lacks(torch.bfloat16)
+        cpu_products.lacks(torch.bfloat16, "bf16")
     except ValueError as problem:
         return str(problem)
     return None
 
 
+def lacks():
+    """By dtype and what is asked for."""
+    names = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+    return {
+        name: {asked: cpu_products.lacks(dtype, asked) for asked in ("fp32", "torch", "")}
+        for name, dtype in names.items()
+    }
+
+
 facts = {
     "accuracy": accuracy(), "blocks": blocks(), "compiled": compiled(), "torch": layer("torch"), "fp32": layer("fp32"),
-    "refused": refused(), "reports": REPORTS,
+    "left": layer(""), "kept": kept(), "refused": refused(), "lacks": lacks(), "reports": REPORTS,
 }  # fmt: skip
 print(json.dumps(facts))

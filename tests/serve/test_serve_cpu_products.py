@@ -41,13 +41,27 @@ def test_torch_compile_takes_the_operator_whole_in_any_number_of_rows(facts: Any
 def test_a_layer_of_vllm_multiplies_so_and_says_it_once(facts: Any) -> None:
     assert facts["fp32"]["ours"]
     assert (facts["torch"]["reports"], facts["fp32"]["reports"]) == (0, 1)
-    assert facts["reports"] == [{"cpu_products": "fp32 products", "dtype": "bfloat16"}]
+    assert facts["reports"] == [{"cpu_products": "fp32 products", "dtype": "bfloat16", "asked": True}]
     assert facts["fp32"]["error"] < 2**-7
 
 
 def test_vllm_is_left_as_it_is_where_that_is_asked_for(facts: Any) -> None:
     assert not facts["torch"]["ours"]
     assert facts["torch"]["error"] < 2**-7
+
+
+def test_unset_the_cpu_decides(facts: Any) -> None:
+    assert facts["left"]["ours"] == facts["lacks"]["bfloat16"][""]
+
+
+def test_only_16_bit_products_are_widened(facts: Any) -> None:
+    assert facts["lacks"]["float32"] == {"fp32": False, "torch": False, "": False}
+    for name in ("bfloat16", "float16"):
+        assert (facts["lacks"][name]["fp32"], facts["lacks"][name]["torch"]) == (True, False)
+
+
+def test_what_vllm_packed_for_a_layer_that_keeps_its_weights_stays(facts: Any) -> None:
+    assert facts["kept"]
 
 
 def test_another_value_is_refused(facts: Any) -> None:
