@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+DEVICE = "cuda"
+"""Where rows are drawn and our caches lie; a test without a GPU sets another."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -32,15 +35,15 @@ class Case:
 
     def queries(self) -> torch.Tensor:
         """``[batch, heads, dim]`` bf16."""
-        generator = torch.Generator("cuda").manual_seed(7)
-        q = torch.randn(self.batch, self.heads, self.dim, device="cuda", generator=generator)
+        generator = torch.Generator(DEVICE).manual_seed(7)
+        q = torch.randn(self.batch, self.heads, self.dim, device=DEVICE, generator=generator)
         return q.to(torch.bfloat16)
 
     def rows(self, sequence: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values ``[length, kv_heads, dim]`` bf16 of one sequence: standard normal."""
-        generator = torch.Generator("cuda").manual_seed(1000 + sequence)
+        generator = torch.Generator(DEVICE).manual_seed(1000 + sequence)
         shape = (2, self.length, self.kv_heads, self.dim)
-        both = torch.randn(shape, device="cuda", generator=generator, dtype=torch.float32).to(torch.bfloat16)
+        both = torch.randn(shape, device=DEVICE, generator=generator, dtype=torch.float32).to(torch.bfloat16)
         return both[0], both[1]
 
     def sequences(self) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
@@ -58,8 +61,8 @@ class Case:
     def table(self, page_size: int) -> torch.Tensor:
         """Shuffled block table ``[batch, pages]`` int32 over a cache of just as many pages."""
         pages = -(-self.length // page_size)
-        generator = torch.Generator("cuda").manual_seed(3)
-        order = torch.randperm(self.batch * pages, device="cuda", generator=generator)
+        generator = torch.Generator(DEVICE).manual_seed(3)
+        order = torch.randperm(self.batch * pages, device=DEVICE, generator=generator)
         return order.to(torch.int32).view(self.batch, pages).contiguous()
 
     def slots(self, table: torch.Tensor, sequence: int, page_size: int) -> torch.Tensor:
@@ -68,7 +71,7 @@ class Case:
         return slots_of(table[sequence], self.length, page_size)
 
     def lengths(self) -> torch.Tensor:
-        return torch.full((self.batch,), self.length, dtype=torch.int32, device="cuda")
+        return torch.full((self.batch,), self.length, dtype=torch.int32, device=DEVICE)
 
 
 def error(case: Case, out: torch.Tensor) -> float:

@@ -7,10 +7,11 @@ kernel); what differs is named in the provider's docstring.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import decode_problem
 import torch
 from adrbench.kernels.decode.config import LaunchConfig
 from adrbench.kernels.formats import scheme
@@ -42,22 +43,35 @@ class Filled:
     table: torch.Tensor
     scales: dict[str, torch.Tensor]
 
-    def prepare(self, config: LaunchConfig | None = None) -> Prepared:
-        """The calls of our kernel, with ``config`` in place of the configuration table's."""
+    def prepare(self, config: LaunchConfig | None = None, lengths: Sequence[int] = ()) -> Prepared:
+        """The calls of our kernel, with ``config`` in place of the configuration table's.
+
+        ``lengths``: tokens of each sequence in place of the case's; beyond the case's sequences comes padding, as in a
+        captured graph, of 0.
+        """
         from adrbench.kernels.decode.launch import decode
 
-        case, q, lengths = self.case, self.case.queries(), self.case.lengths()
+        lengths = lengths or [self.case.length] * self.case.batch
+        case, padding = replace(self.case, batch=len(lengths)), len(lengths) - self.case.batch
+        q, tokens = case.queries(), torch.tensor(lengths, dtype=torch.int32, device=self.table.device)
+        table = torch.nn.functional.pad(self.table, (0, 0, 0, padding))
         outs = [torch.full_like(q, float("nan")) for _ in self.caches]
 
         def make(cache: PagedCache, out: torch.Tensor) -> Call:
             return lambda: decode(
-                q, cache, self.table, lengths, case.softmax_scale, **self.scales,
+                q, cache, table, tokens, case.softmax_scale, **self.scales,
                 out=out, config=config, longest=case.length,
             )  # fmt: skip
 
         calls = [make(cache, out) for cache, out in zip(self.caches, outs, strict=True)]
         row = self.caches[0].layout.scheme.bytes_per_token(case.kv_heads, case.dim)
-        return Prepared(calls, outs[0], int(case.batch * case.length * row))
+        return Prepared(calls, outs[0], int(sum(lengths) * row))
+
+    def part(self, batch: int, copies: int) -> Filled:
+        """The first ``batch`` sequences, in ``copies`` buffer sets."""
+        return replace(
+            self, case=replace(self.case, batch=batch), caches=self.caches[:copies], table=self.table[:batch]
+        )
 
 
 def fill(name: str, case: Case, page_size: int, copies: int) -> Filled:
@@ -68,13 +82,13 @@ def fill(name: str, case: Case, page_size: int, copies: int) -> Filled:
     table = case.table(page_size)
     scales: dict[str, torch.Tensor] = {}
     if layout.scheme.is_static:
-        tops = torch.zeros(2, case.kv_heads, device="cuda")
+        tops = torch.zeros(2, case.kv_heads, device=decode_problem.DEVICE)
         for _, key, value in case.sequences():
             tops[0] = torch.maximum(tops[0], key.abs().amax((0, 2)).float())
             tops[1] = torch.maximum(tops[1], value.abs().amax((0, 2)).float())
         tops /= layout.scheme.key.values.maximum
         scales = {"key_scale": tops[0].contiguous(), "value_scale": tops[1].contiguous()}
-    cache = PagedCache.allocate(layout, table.numel(), "cuda")
+    cache = PagedCache.allocate(layout, table.numel(), decode_problem.DEVICE)
     for sequence, key, value in case.sequences():
         store(cache, key, value, case.slots(table, sequence, page_size), **scales)
     caches = [cache] + [PagedCache(layout, cache.buffer.clone()) for _ in range(copies - 1)]
@@ -96,7 +110,7 @@ class FilledWindowed:
 
         case, q, lengths = self.case, self.case.queries(), self.case.lengths()
         outs = [torch.full_like(q, float("nan")) for _ in self.caches]
-        rows = torch.arange(case.batch, dtype=torch.int32, device="cuda")
+        rows = torch.arange(case.batch, dtype=torch.int32, device=decode_problem.DEVICE)
 
         def make(cache: PagedCache, out: torch.Tensor) -> Call:
             return lambda: decode_windowed(
@@ -115,10 +129,13 @@ def fill_windowed(name: str, case: Case, page_size: int, copies: int) -> FilledW
 
     layout = PageLayout(scheme(name), case.kv_heads, case.dim, page_size)
     table = case.table(page_size)
-    cache = PagedCache.allocate(layout, table.numel(), "cuda")
-    ring = Ring.allocate(layout, case.batch, torch.bfloat16, "cuda")
-    starts, lengths = torch.tensor([0, case.length], dtype=torch.int32, device="cuda"), case.lengths()[:1]
-    rows = torch.arange(case.batch, dtype=torch.int32, device="cuda")
+    cache = PagedCache.allocate(layout, table.numel(), decode_problem.DEVICE)
+    ring = Ring.allocate(layout, case.batch, torch.bfloat16, decode_problem.DEVICE)
+    starts, lengths = (
+        torch.tensor([0, case.length], dtype=torch.int32, device=decode_problem.DEVICE),
+        case.lengths()[:1],
+    )
+    rows = torch.arange(case.batch, dtype=torch.int32, device=decode_problem.DEVICE)
     for sequence, key, value in case.sequences():
         one = slice(sequence, sequence + 1)
         store_windowed(cache, ring, rows[one], key, value, table[one], starts, lengths, case.length)

@@ -7,7 +7,7 @@
 # `simulation`, `simulation_cost`); PYTHONPATH may hold more.
 # Where OUT names a folder, what each part found lies there as JSON after it, and everything so far in OUT/session.tgz.
 #
-# What the kernels need of their next visit, in at most 430 s of one GPU: `variants variants_store grid`.
+# What the kernels need of their next visit, in at most 550 s of one GPU: `variants variants_store splits grid`.
 set -u
 cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}" "${RESULTS:=results/session}" "${MODEL:=models/embedded}" "${WORKERS:=14}"
@@ -68,6 +68,8 @@ for name in "$@"; do
       part store_registers 100 "$PYTHON" benchmarks/store_kv.py --schemes int8_per_token_head fp8_per_token_head int4_per_token_head --registers 0 96 64 --warps 2 4 --output "$RESULTS/store_registers.json" ;;
     variants) # 4-bit decode kernels side by side, right before fast
       part variants 170 "$PYTHON" benchmarks/decode_variants.py --workers "$WORKERS" --check-seconds 85 --output "$RESULTS/decode_variants.json" ${VARIANT_ARGS:-} ;;
+    splits) # split counts that are no powers of two, padded graphs: today's rule against the candidates
+      LINES_OF_LOG=110 part splits 120 "$PYTHON" benchmarks/decode_splits.py --workers "$WORKERS" --seconds 95 --output "$RESULTS/decode_splits.json" ${SPLITS_ARGS:-} ;;
     variants_store) # the block kernel's cuts: byte for byte the launcher's own, and their times
       part variants_store 110 "$PYTHON" benchmarks/store_kv.py --workers "$WORKERS" --schemes int8_per_token_head fp8_per_token_head fp8_per_head int4_per_token_head int4_g32 kivi4 --cuts 2x0x0x0 4x0x0x0 4x0x1x0 2x0x0x1 2x128x0x1 4x0x0x1 4x96x0x1 4x0x0x2 4x96x0x2 4x128x0x2 4x128x0x4 --budget 0.02 --output "$RESULTS/store_variants.json" ;;
     windowed) # KIVI-4 and what else was written after the last visit, alone: kernels, newest tokens in pages, 1024 + u

@@ -120,6 +120,19 @@ def test_the_hot_loop_is_the_largest_backward_branch():
     assert loop == ["b:", " y", " z", " w", " br b"]
 
 
+@pytest.mark.parametrize(
+    ("registers", "shared_bytes", "warps", "programs"),
+    [
+        (72, 53256, 4, 4),  # shared memory
+        (128, 128, 4, 4),  # registers
+        (84, 20488, 4, 5),  # registers are given by eights: 88
+        (20, 128, 4, 16),  # warps
+    ],
+)
+def test_programs_of_a_multiprocessor(registers, shared_bytes, warps, programs):
+    assert inspect.programs_per_unit(registers, shared_bytes, warps) == programs
+
+
 def test_amd_assembly_is_read():
     assembly = "\n".join(
         [

@@ -29,6 +29,7 @@ plugin.register()
 
 import warmup_steps as served
 from adrbench.kernels.backend import attention, prefill, warmup
+from adrbench.kernels.decode import config as decode_config
 from adrbench.kernels.decode import launch
 from adrbench.kernels.decode.config import Target
 from adrbench.kernels.gate.compile import target_of
@@ -96,6 +97,12 @@ def only_decodes(*args):
 
 def only_prompts(*args):
     return [step for step in STEPS_OF(*args) if step.prompts]
+
+
+def any_splits():
+    """The same with split counts of every kind: 1 to 40, another for almost each number of sequences."""
+    with mock.patch.object(decode_config, "split_count", lambda programs, *_: 1 + programs // served.KV_HEADS * 7 % 40):
+        return late("flash")
 
 
 def places():
@@ -193,7 +200,7 @@ OTHERS = next(name for name in vars(triton_unified_attention) if name.startswith
 STEPS_OF = warmup.steps_of
 print("RESULT" + json.dumps({
     "served": late("flash"), "triton": late("triton"),
-    "small": late("flash", many=(8, 96, 100)),
+    "small": late("flash", many=(8, 96, 100)), "any splits": any_splits(),
     "without prompts": late("flash", only_decodes), "without decodes": late("flash", only_prompts),
     "places": places(), "guessed": guessed(), "profiled": profiled(),
     "started": started(lambda *_args: None), "failed": started(broken),

@@ -19,7 +19,8 @@ import torch
 from adrbench.kernels.backend.attention import CustomBackend
 from adrbench.kernels.decode import grouped, unpacked, window
 from adrbench.kernels.decode import kernel as decode_kernel
-from adrbench.kernels.decode.launch import config_of
+from adrbench.kernels.decode.config import LaunchConfig
+from adrbench.kernels.decode.launch import combined, config_of
 from adrbench.kernels.formats.layout import PageLayout
 from adrbench.kernels.store import kernel as store_kernel
 from adrbench.kernels.store import load_kernel, window_kernel, window_load
@@ -53,8 +54,8 @@ def steps_of(layout: PageLayout, reach: int, requests: int, tokens: int) -> list
         reach: the model's maximum length in tokens.
         requests, tokens: the most of one step.
     """
-    # Decodes beside prompts run outside of graphs, in any number: the fewest sequences of each launch configuration.
-    fewest = {config_of(layout, n, reach): n for n in range(requests, 0, -1)}
+    # Decodes beside prompts run outside of graphs, in any number: the fewest sequences of each set of variants.
+    fewest = {compiled(layout, config_of(layout, n, reach)): n for n in range(requests, 0, -1)}
     steps = [Step(n) for n in sorted(fewest.values())]
     long = min(PROMPT, reach, tokens)
     past = max(1, min(PAST, reach - long))
@@ -72,6 +73,11 @@ def steps_of(layout: PageLayout, reach: int, requests: int, tokens: int) -> list
         return sizes_fit and all(now > 1 and before >= 0 and before + now <= reach for before, now in step.prompts)
 
     return steps + [step for step in dict.fromkeys(wanted) if possible(step)]
+
+
+def compiled(layout: PageLayout, config: LaunchConfig) -> LaunchConfig:
+    """What the variants of a decode step depend on: ``config`` with what its split count is padded to."""
+    return dataclasses.replace(config, splits=combined(layout, config.splits)[1])
 
 
 def _blocks(longest: int) -> Step:

@@ -372,24 +372,24 @@ def decode_partial_kernel(
     tl.store(lse_ptr + row * splits + split, lse, mask=m_g)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def decode_combine_kernel(
-    o_ptr,  # [sequences * heads, SPLITS, D] fp32
-    lse_ptr,  # [sequences * heads, SPLITS] fp32, base 2
+    o_ptr,  # [sequences * heads, splits, D] fp32
+    lse_ptr,  # [sequences * heads, splits] fp32, base 2
     out_ptr,  # [sequences * heads, D]
+    splits,
     D: tl.constexpr,
-    SPLITS: tl.constexpr,
-    SPLITS_PADDED: tl.constexpr,
+    SPLITS_PADDED: tl.constexpr,  # the least power of two that is not below splits
 ):
     """Weighted mean of the splits of one query head; zero for an empty sequence."""
     row = tl.program_id(0).to(tl.int64)
     o_s = tl.arange(0, SPLITS_PADDED)
     o_d = tl.arange(0, D)
-    m_s = o_s < SPLITS
-    lse = tl.load(lse_ptr + row * SPLITS + o_s, mask=m_s, other=float("-inf"))
+    m_s = o_s < splits
+    lse = tl.load(lse_ptr + row * splits + o_s, mask=m_s, other=float("-inf"))
     top = tl.max(lse, 0)
     weight = tl.exp2(lse - tl.where(top > float("-inf"), top, 0.0))
-    parts = tl.load(o_ptr + (row * SPLITS + o_s)[:, None] * D + o_d[None, :], mask=m_s[:, None], other=0.0)
+    parts = tl.load(o_ptr + (row * splits + o_s)[:, None] * D + o_d[None, :], mask=m_s[:, None], other=0.0)
     total = tl.sum(weight, 0)
     out = tl.sum(parts * weight[:, None], 0) / tl.where(total > 0, total, 1.0)
     tl.store(out_ptr + row * D + o_d, out.to(out_ptr.dtype.element_ty))

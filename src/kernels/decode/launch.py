@@ -124,11 +124,22 @@ def unpacked_constants(layout: PageLayout, heads: int, config: LaunchConfig, kin
         "SPAN": page_span(layout.page_size, config.tile, 8),
         "SCOPE": scope,
         "WINDOW": scheme.value.residual,
-        "PARTS": scheme.value.residual // 32 + 1 if layout.windowed else 0,
+        "PARTS": window_parts(layout),
         "ASM": "ptx" if kind == "cuda" else "none",
         "CHAIN": "chain" in config.forms,
         "LAZY": "lazy" in config.forms,
     }
+
+
+def window_parts(layout: PageLayout) -> int:
+    """Partial results of a query head that a scheme's 16-bit window adds to those of the splits."""
+    return layout.scheme.value.residual // 32 + 1 if layout.windowed else 0
+
+
+def combined(layout: PageLayout, splits: int) -> tuple[int, int]:
+    """(partial results of a query head, the power of two that the combine kernel is compiled for)."""
+    parts = splits + window_parts(layout)
+    return parts, int(triton.next_power_of_2(parts))
 
 
 def window_constants(layout: PageLayout, fixed: dict[str, Any], newest: Newest) -> dict[str, Any]:
@@ -258,7 +269,7 @@ def decode(
         **register_limit(config, target.kind),
     )
     decode_combine_kernel[(sequences * heads,)](
-        parts, lse, out, D=dim, SPLITS=config.splits, SPLITS_PADDED=triton.next_power_of_2(config.splits)
+        parts, lse, out, config.splits, D=dim, SPLITS_PADDED=combined(layout, config.splits)[1]
     )
     return out
 
@@ -295,7 +306,7 @@ def decode_windowed(
     assert cache.value_scale is not None
     splits = config.splits
     fixed = unpacked_constants(layout, heads, config, target.kind)
-    all_parts = splits + fixed["PARTS"]
+    all_parts, padded = combined(layout, splits)
     parts = torch.empty((sequences, heads, all_parts, dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((sequences, heads, all_parts), dtype=torch.float32, device=q.device)
     planes = (codes_pointer(cache.key), codes_pointer(cache.value), cache.key_scale, cache.value_scale)
@@ -308,7 +319,5 @@ def decode_windowed(
         q, *planes, table, lengths, newest.key, newest.value, newest.table, parts, lse, softmax_scale, *strides,
         newest.table.stride(0), newest.stride, **window_constants(layout, fixed, newest), num_warps=4,
     )  # fmt: skip
-    decode_combine_kernel[(sequences * heads,)](
-        parts, lse, out, D=dim, SPLITS=all_parts, SPLITS_PADDED=triton.next_power_of_2(all_parts)
-    )
+    decode_combine_kernel[(sequences * heads,)](parts, lse, out, all_parts, D=dim, SPLITS_PADDED=padded)
     return out

@@ -59,6 +59,12 @@ def amd(assembly: str, shared_bytes: int, warps: int, elements: int, arch: str) 
     }
 
 
+def programs_per_unit(registers: int, shared_bytes: int, warps: int) -> int:
+    """Programs that a multiprocessor of sm_90 holds at once; registers are given to a warp by eights a thread."""
+    by_registers = 65536 // (-(-max(registers, 24) // 8) * 8 * 32 * warps)
+    return min(by_registers, 233472 // (shared_bytes + 1024), 64 // warps)
+
+
 def nvidia(cubin: bytes, tools: Path, shared_bytes: int, warps: int, elements: int) -> dict[str, Any]:
     """The same of a CUDA kernel; ``tools`` is Triton's folder with cuobjdump and nvdisasm."""
     # In the compiler's own cache: its owner removes it, should this process be killed.
@@ -81,12 +87,11 @@ def nvidia(cubin: bytes, tools: Path, shared_bytes: int, warps: int, elements: i
     names = [m[1] for line in loop if (m := re.search(r"\*/\s+(?:@!?U?P\d+\s+)?([A-Z][\w.]*)", line))]
     operations = Counter(names)
     loads = _matching(operations, r"LDG|LDGSTS|UTMALDG")
-    programs = min(65536 // (max(number("REG"), 24) * 32 * warps), 233472 // (shared_bytes + 1024), 64 // warps)
     return {
         "registers": number("REG"),
         "spills": number("STACK") + number("LOCAL"),
         "shared_bytes": shared_bytes,
-        "programs_per_unit": programs,
+        "programs_per_unit": programs_per_unit(number("REG"), shared_bytes, warps),
         "per_element": round(len(names) * 32 * warps / elements, 2),
         "matrix": _matching(operations, r"[HIQ]G?MMA"),
         "loads": loads,
