@@ -139,17 +139,29 @@ def load_serve(spec: DecideSpec) -> Runs:
     return read_serve(spec.platform, spec.evidence.serve)
 
 
+def _check_tasks(path: str, document: Evidence) -> None:
+    """Raises JobError ``bad-value`` where accuracy evidence has no scores by task."""
+    tasks = document.measured.get("tasks")
+    if not isinstance(tasks, dict):
+        raise JobError("bad-value", f"{path}: measured.tasks is missing or no mapping; rerun its job")
+    for name, task in tasks.items():
+        if not isinstance(task, dict) or not isinstance(task.get("scores"), list):
+            raise JobError("bad-value", f"{path}: measured.tasks.{name}.scores is missing or no list; rerun its job")
+
+
 def read_eval(platform: str, paths: Mapping[str, str]) -> dict[str, Evidence]:
     """Accuracy evidence of a platform by arm, of the files that exist.
 
     Raises:
-        JobError: ``evidence``, naming a file that cannot be read or is another platform's or arm's.
+        JobError: ``evidence``, naming a file that cannot be read or is another platform's or arm's; ``bad-value``, one
+            without scores.
     """
     documents = {}
     for arm, path in sorted(paths.items()):
         if Path(path).is_file():
             documents[arm] = _read(path)
             _expect(path, documents[arm], stage="eval", platform=platform, arm=arm)
+            _check_tasks(path, documents[arm])
     return documents
 
 

@@ -80,12 +80,23 @@ def _no_score(path):
     path.write_text(json.dumps(data))
 
 
+def _no_scores(path):
+    data = json.loads(path.read_text())
+    del next(iter(data["measured"]["tasks"].values()))["scores"]
+    path.write_text(json.dumps(data))
+
+
+def _no_tasks(path):
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"measured": {}}))
+
+
 def _other_platform(path):
     data = json.loads(path.read_text())
     path.write_text(json.dumps(data | {"platform": "third"}))
 
 
-@pytest.mark.parametrize("damage", [_no_json, _no_score, _other_platform])
+@pytest.mark.parametrize("damage", [_no_json, _no_score, _no_scores, _no_tasks, _other_platform])
 @pytest.mark.parametrize("arm", ["fp8-e4m3", "auto"])
 def test_a_file_that_cannot_be_used_is_named_and_stops_no_decision(world, damage, arm):
     fill(world, rounds=3)
