@@ -22,8 +22,8 @@ CHOICES = ("torch", "fp32")
 WIDENED = "fp32 products"
 WIDE = (torch.bfloat16, torch.float16)
 # Below, widening the weights costs more than the dot products: of 1 to 8 rows, 1 and 2 were faster without, 4 with, at
-# 576 to 3,072 outputs, on one core with AVX2. So torch's own product is used there, and the order of summation depends on
-# the rows of a step, as that of a library does which chooses its kernels by size.
+# 576 to 3,072 outputs, on one core with AVX2. So torch's own product is used there, and the order of summation depends
+# on the rows of a step, as that of a library does which chooses its kernels by size.
 LEAST_ROWS = 4
 # Weights that are widened at once: 4 MiB in fp32, which stays in a core's caches.
 BLOCK_VALUES = 1 << 20
