@@ -271,7 +271,7 @@ def test_remote_code_that_is_configured_is_shown_in_the_report():
             for name, args in (("plain", []), ("own", ["--trust-remote-code"]))]  # fmt: skip
     platform = SimpleNamespace(arms=arms, serve=SimpleNamespace(args=[]))
     store = SimpleNamespace(raw=lambda *_: None)
-    found = cautions(SimpleNamespace(store=store, spec=SimpleNamespace(platform=platform)))
+    found = cautions(SimpleNamespace(store=store, spec=SimpleNamespace(platform=platform), served_arms=list))
     assert [phrase.key for phrase in found] == ["remote_code"]
     assert "own" in str(found[0])
     texts = yaml.safe_load((ROOT / "src/report/texts.yaml").read_text())
