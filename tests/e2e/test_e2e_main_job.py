@@ -63,7 +63,8 @@ def tiny() -> dict:
     platform["integrate"] = [m for m in platform["integrate"] if m["name"] != "L1"]
     platform["eval"]["tasks"] = [task | {"samples": 2, "length_tokens": 512} for task in platform["eval"]["tasks"]]
     platform["eval"]["control"] = False
-    platform["profile"] = {"workload": {"requests": 2, "input_tokens": 128, "output_tokens": 16, "concurrency": 2}}
+    # Answers long enough that both requests decode together for a block of steps, however late the second comes.
+    platform["profile"] = {"workload": {"requests": 2, "input_tokens": 128, "output_tokens": 48, "concurrency": 2}}
     return platform
 
 
