@@ -40,6 +40,8 @@ OWNED_VARIABLES = {
     "ADRBENCH_PLUGIN",
     "OPENAI_API_KEY",
 }
+# Values of variables that our plugin reads in a server (serve/cpu_products.py, which needs torch).
+PLUGIN_CHOICES = {"ADRBENCH_CPU_PRODUCTS": ("torch", "fp32")}
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,10 @@ def _check_arm(run: Run, arm: Arm, file: str) -> list[str]:
             problems.append(f"{where}: {setting.where} reads pickled weights, which run code; use safetensors")
     for name in OWNED_VARIABLES & set(platform.serve.env | arm.env):
         problems.append(f"{where}.env.{name}: this variable belongs to the job; remove it")
+    for name, allowed in PLUGIN_CHOICES.items():
+        said = (platform.serve.env | arm.env).get(name, "")
+        if said and said not in allowed:
+            problems.append(f"{where}.env.{name}: {said!r} is unknown; use {' or '.join(allowed)}, or remove it")
     if arm.plugin and arm.plugin.mechanism == "L3" and not arm.plugin.backend:
         problems.append(f"{where}.plugin.backend: L3 needs the backend to override, such as CPU_ATTN or CUSTOM")
     problems += [f"{where}.plugin.scheme: {problem}" for problem in _custom_problems(platform, arm)]

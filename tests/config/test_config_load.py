@@ -76,6 +76,10 @@ REFUSED = {
     "unknown-policy": (changed(policy="olympic"), ["policy 'olympic' is unknown", "contest, cpu"]),
     "folder-without-path": (changed(model={"source": "folder"}), ["model", "`path` is needed"]),
     "goodput": (changed(serve__goodput={"tftt": 5.0}), ["goodput", "tftt"]),
+    "products-of-another-kind": (
+        changed(serve__env={"ADRBENCH_CPU_PRODUCTS": "bf16"}),
+        ["arms[auto].env.ADRBENCH_CPU_PRODUCTS: 'bf16' is unknown; use torch or fp32"],
+    ),
     "needs-of-anything": (
         changed(arms__1__cpu_needs={"any_of": ["avx512f"], "refusal": ".*"}),
         ["arms[fp8-e4m3].cpu_needs.refusal", "fits any text"],

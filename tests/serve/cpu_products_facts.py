@@ -124,5 +124,6 @@ def lacks():
 facts = {
     "accuracy": accuracy(), "blocks": blocks(), "compiled": compiled(), "torch": layer("torch"), "fp32": layer("fp32"),
     "left": layer(""), "kept": kept(), "refused": refused(), "lacks": lacks(), "reports": REPORTS,
+    "choices": [cpu_products.VARIABLE, cpu_products.CHOICES],
 }  # fmt: skip
 print(json.dumps(facts))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adrbench.config.load import PLUGIN_CHOICES
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +67,8 @@ def test_what_vllm_packed_for_a_layer_that_keeps_its_weights_stays(facts: Any) -
 
 def test_another_value_is_refused(facts: Any) -> None:
     assert facts["refused"] == "ADRBENCH_CPU_PRODUCTS is 'bf16'; use torch or fp32, or leave it unset"
+
+
+def test_the_configuration_knows_the_same_values(facts: Any) -> None:
+    name, values = facts["choices"]
+    assert {name: tuple(values)} == PLUGIN_CHOICES
